@@ -1,0 +1,38 @@
+# Options and flags that every target shares.
+option(PRIMUS_BUILD_TESTS "Build the tests" ON)
+option(PRIMUS_BUILD_BENCH "Build the benchmarks" ON)
+option(PRIMUS_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
+option(PRIMUS_INTERNAL_CHECKS "Keep the costly internal checks (relassert, asan, ci)" OFF)
+set(PRIMUS_SANITIZE "" CACHE STRING "Sanitizers to build with, for instance address,undefined")
+set(PRIMUS_CPU_ARCH "x86-64-v3" CACHE STRING "-march for the CPU ops on x86-64 (AVX2 and FMA by default)")
+set(PRIMUS_LIBTORCH "" CACHE PATH "Folder of an existing torch (with include/ and lib/); empty: the local venv's")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(PRIMUS_CCACHE ccache)
+if(PRIMUS_CCACHE)
+  # A precompiled header carries times and macros that ccache must be told to overlook.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" ${PRIMUS_CCACHE})
+endif()
+
+add_library(primus_flags INTERFACE)
+target_compile_options(primus_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+if(PRIMUS_WARNINGS_AS_ERRORS)
+  target_compile_options(primus_flags INTERFACE -Werror)
+endif()
+if(PRIMUS_INTERNAL_CHECKS)
+  target_compile_definitions(primus_flags INTERFACE PRIMUS_INTERNAL_CHECKS=1)
+endif()
+if(PRIMUS_SANITIZE)
+  target_compile_options(primus_flags INTERFACE "-fsanitize=${PRIMUS_SANITIZE}" -fno-omit-frame-pointer)
+  target_link_options(primus_flags INTERFACE "-fsanitize=${PRIMUS_SANITIZE}")
+endif()
