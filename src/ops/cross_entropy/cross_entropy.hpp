@@ -1,0 +1,23 @@
+#pragma once
+// Token cross-entropy, alone or fused with the output layer. Legend: T tokens, H hidden, V padded vocabulary.
+#include "ops/dtype.hpp"
+
+namespace primus::ops {
+
+/// loss_T (fp32 or fp64) = logsumexp(logits) − logits[label] over all V columns. Then logits_TV is overwritten with the
+/// gradient (softmax − onehot) · grad_T, so that no second [T, V] tensor exists. grad_T: loss mask times 1 / number of tokens.
+void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, Tensor& loss_T);
+
+/// loss_T only; logits stay.
+void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tensor& loss_T);
+
+/// The output layer and the loss in chunks of tokens: logits of one chunk only are ever held.
+/// loss_T; dx_TH = d/dx; main_grad_VH += the weight's gradient. grad_T as above. Chunk size: `chunk_tokens`, 0: chosen.
+void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
+                          std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH);
+
+/// Loss only, chunked (evaluation).
+void linear_cross_entropy_loss(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, std::int64_t chunk_tokens,
+                               Tensor& loss_T);
+
+}  // namespace primus::ops
