@@ -10,7 +10,9 @@
 namespace primus {
 namespace {
 
-char folded(char c) { return c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+char folded(char c) {
+  return c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+}
 
 std::string three_digits(double value) {
   const double magnitude = std::abs(value);

@@ -24,7 +24,9 @@ template <typename T>
 using acc_t = typename Accumulator<T>::type;
 
 /// The element type that statistics (rstd, log-sum-exp, router values) have beside activations of `storage`.
-inline at::ScalarType accumulator_type(at::ScalarType storage) { return storage == at::kDouble ? at::kDouble : at::kFloat; }
+inline at::ScalarType accumulator_type(at::ScalarType storage) {
+  return storage == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 /// What an op does with the content of its output.
 enum class Write { kOverwrite, kAccumulate };

@@ -5,7 +5,8 @@
 namespace primus::ops {
 
 /// loss_T (fp32 or fp64) = logsumexp(logits) − logits[label] over all V columns. Then logits_TV is overwritten with the
-/// gradient (softmax − onehot) · grad_T, so that no second [T, V] tensor exists. grad_T: loss mask times 1 / number of tokens.
+/// gradient (softmax − onehot) · grad_T, so that no second [T, V] tensor exists. grad_T: loss mask times 1 / number of
+/// tokens.
 void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, Tensor& loss_T);
 
 /// loss_T only; logits stay.

@@ -1,5 +1,6 @@
 #pragma once
-// RMSNorm: y = x · rstd · weight, rstd = 1/sqrt(mean(x²) + epsilon). Legend: T rows, H width. x may have a row stride > H.
+// RMSNorm: y = x · rstd · weight, rstd = 1/sqrt(mean(x²) + epsilon). Legend: T rows, H width. x may have a row stride >
+// H.
 #include "ops/dtype.hpp"
 
 namespace primus::ops {

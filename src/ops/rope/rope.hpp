@@ -1,6 +1,7 @@
 #pragma once
 // Rotary position embedding and the assembly of MLA's queries and keys.
-// Legend: B batch, S sequence, T = B·S, A heads, G key/value heads, N qk_head_dim without position, P rotary size, V value size.
+// Legend: B batch, S sequence, T = B·S, A heads, G key/value heads, N qk_head_dim without position, P rotary size, V
+// value size.
 #include "ops/dtype.hpp"
 
 namespace primus::ops {
@@ -14,7 +15,8 @@ enum class RopeLayout { kHalves, kInterleaved };
 void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Tensor& cos_SP, const Tensor& sin_SP,
                           RopeLayout layout, Tensor& q_TAQ, Tensor& k_TAQ, Tensor& v_TAV);
 
-/// dq_TAQ in place (rotate back); dkv_TAD <- from dk and dv; dk_pe_TP (row stride allowed) <- Σ over heads, rotated back.
+/// dq_TAQ in place (rotate back); dkv_TAD <- from dk and dv; dk_pe_TP (row stride allowed) <- Σ over heads, rotated
+/// back.
 void mla_assemble_backward(const Tensor& dk_TAQ, const Tensor& dv_TAV, const Tensor& cos_SP, const Tensor& sin_SP,
                            RopeLayout layout, Tensor& dq_TAQ, Tensor& dkv_TAD, Tensor& dk_pe_TP);
 

@@ -22,9 +22,9 @@ struct RouterOptions {
 };
 
 /// From logits_TE: the chosen experts index_TK (int32, by falling score; ties: lower index first), their probabilities
-/// prob_TK, each expert's number of tokens count_E (int32) and the auxiliary loss, coefficient included, as a tensor of one element.
-/// aux and seq_aux: c·E/(k·n²)·Σ_e P_e·n_e over the n tokens of the micro-batch or of each sequence (then the mean).
-/// NaN logits: throws UserError that names the first token.
+/// prob_TK, each expert's number of tokens count_E (int32) and the auxiliary loss, coefficient included, as a tensor of
+/// one element. aux and seq_aux: c·E/(k·n²)·Σ_e P_e·n_e over the n tokens of the micro-batch or of each sequence (then
+/// the mean). NaN logits: throws UserError that names the first token.
 void router_forward(const Tensor& logits_TE, const RouterOptions& options, Tensor& index_TK, Tensor& prob_TK,
                     Tensor& count_E, Tensor& aux_loss_1);
 
