@@ -1,0 +1,26 @@
+#pragma once
+// Model FLOPs of a training step: Megatron's count with causal attention halved (semantics.md 5.2; decision 15).
+// Recompute and the router are never counted.
+#include "model/model_spec.hpp"
+
+namespace primus::model {
+
+/// Forward FLOPs of one token in each part; training counts three times as many.
+struct FlopsPerToken {
+  std::int64_t attention_linear = 0;
+  std::int64_t attention_core = 0;  // causal half
+  std::int64_t dense_mlp = 0;
+  std::int64_t experts = 0;
+  std::int64_t shared_experts = 0;
+  std::int64_t output = 0;
+
+  std::int64_t forward() const {
+    return attention_linear + attention_core + dense_mlp + experts + shared_experts + output;
+  }
+  std::int64_t training() const { return 3 * forward(); }
+};
+
+/// The main model at spec.seq_length; MTP is not part of it.
+FlopsPerToken flops_per_token(const ModelSpec& spec);
+
+}  // namespace primus::model

@@ -1,0 +1,103 @@
+#pragma once
+// ModelSpec: what the model is, in sizes. The projection adds it up, the trainer builds it, the viewer draws it.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/experiment.hpp"
+
+namespace primus::model {
+
+enum class RopeType { kRope, kYarn };
+
+/// Rotary embedding (decision 13); `rotary_dim` elements of each head are rotated.
+struct RopeSpec {
+  RopeType type = RopeType::kRope;
+  std::int64_t rotary_dim = 0;
+  double base = 10000.0;
+  double scaling_factor = 1.0;
+  std::int64_t original_max_position = 4096;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double mscale = 1.0;
+  double mscale_all_dim = 0.0;
+};
+
+/// Multi-head latent attention: low-rank keys and values, queries direct or low-rank, position in extra elements.
+struct MlaSpec {
+  std::int64_t num_heads = 0;
+  std::optional<std::int64_t> q_lora_rank;
+  std::int64_t kv_lora_rank = 0;
+  std::int64_t qk_head_dim = 0;          // without position
+  std::int64_t qk_pos_emb_head_dim = 0;  // rotated part
+  std::int64_t v_head_dim = 0;
+
+  std::int64_t query_dim() const { return qk_head_dim + qk_pos_emb_head_dim; }
+};
+
+/// Grouped-query attention; num_query_groups == num_heads is multi-head attention.
+struct GqaSpec {
+  std::int64_t num_heads = 0;
+  std::int64_t num_query_groups = 0;
+  std::int64_t head_dim = 0;
+};
+
+using AttentionSpec = std::variant<MlaSpec, GqaSpec>;
+
+enum class ScoreFunction { kSoftmax, kSigmoid, kSqrtSoftplus };
+enum class SoftmaxOrder { kPre, kPost };
+enum class LoadBalancing { kNone, kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn };
+
+struct RouterSpec {
+  std::int64_t num_experts = 0;
+  std::int64_t top_k = 0;
+  ScoreFunction score_function = ScoreFunction::kSoftmax;
+  SoftmaxOrder softmax_order = SoftmaxOrder::kPost;
+  double scaling_factor = 1.0;
+  LoadBalancing load_balancing = LoadBalancing::kNone;
+  double aux_loss_coefficient = 0.0;
+  std::optional<std::int64_t> num_groups;
+  std::optional<std::int64_t> group_top_k;
+  enum class ExpertBias { kOff, kOn } expert_bias = ExpertBias::kOff;
+};
+
+struct MoeSpec {
+  RouterSpec router;
+  std::int64_t ffn_hidden_size = 0;
+  std::int64_t shared_ffn_hidden_size = 0;  // over all shared experts; 0: none
+};
+
+enum class LayerKind { kDense, kMoe };
+enum class OutputWeight { kOwn, kTiedToEmbedding };
+
+struct ModelSpec {
+  std::int64_t hidden_size = 0;
+  std::int64_t seq_length = 0;
+  std::int64_t vocab_size = 0;         // the tokenizer's
+  std::int64_t padded_vocab_size = 0;  // what is allocated
+  std::vector<LayerKind> layers;
+  std::int64_t num_mtp_layers = 0;
+  AttentionSpec attention;
+  RopeSpec rope;
+  std::int64_t dense_ffn_hidden_size = 0;
+  std::optional<MoeSpec> moe;
+  double norm_epsilon = 1e-5;
+  double init_std = 0.02;
+  OutputWeight output_weight = OutputWeight::kOwn;
+
+  std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }
+  std::int64_t num_moe_layers() const;
+  std::int64_t num_heads() const;
+};
+
+/// The spec of an experiment that the configuration has accepted. InternalError where validation should have refused.
+ModelSpec build_model_spec(const config::Experiment& experiment);
+
+/// Pattern of MoE layers from moe_layer_freq: an integer n (every n-th layer, the first included) or a list of 0 and 1
+/// such as "([0]*1+[1]*26)".
+std::vector<LayerKind> layer_kinds(const config::Value& moe_layer_freq, std::int64_t num_layers);
+
+}  // namespace primus::model

@@ -1,0 +1,27 @@
+#pragma once
+// Element types of a run: one policy object that projection and trainer read (DESIGN section 7).
+#include "base/dtype.hpp"
+#include "config/experiment.hpp"
+
+namespace primus::model {
+
+struct NumericPolicy {
+  DType parameters = DType::kFloat32;      // what GEMMs read
+  DType activations = DType::kFloat32;     // residual stream and saved tensors
+  DType statistics = DType::kFloat32;      // rstd, log-sum-exp, losses
+  DType router = DType::kFloat32;          // logits and probabilities
+  DType main_gradients = DType::kFloat32;  // accumulated over micro-batches
+  DType master = DType::kFloat32;          // what the optimizer updates
+  DType moments = DType::kFloat32;
+
+  /// Does the optimizer keep a master copy beside the weights?
+  bool has_master_copy() const { return master != parameters; }
+};
+
+/// bf16 or fp32, as the experiment says.
+NumericPolicy numeric_policy(const config::Experiment& experiment);
+
+/// Everything in fp64: what the proofs against autograd run in (decision 11).
+NumericPolicy float64_policy();
+
+}  // namespace primus::model

@@ -1,0 +1,97 @@
+#pragma once
+// Descriptors of every parameter (D3): name, global shape, how it is split and reduced, how it starts, what Hugging
+// Face calls it.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/model_spec.hpp"
+
+namespace primus::model {
+
+/// Part of the model that a parameter or a saved tensor belongs to; reports add up by it.
+enum class Component {
+  kEmbedding,
+  kNorm,
+  kAttention,
+  kDenseMlp,
+  kRouter,
+  kExperts,
+  kSharedExperts,
+  kOutput,
+};
+inline constexpr int kNumComponents = 8;
+std::string_view name(Component component);
+
+enum class ShardGroup { kTensor, kExpert, kExpertTensor };
+
+/// One split of a parameter: `axis` is cut evenly over `group`. `segments` (sizes along the axis, empty: one) are cut
+/// one by one: gate and up of a fused projection each keep their share on every rank.
+struct Shard {
+  int axis = 0;
+  ShardGroup group = ShardGroup::kTensor;
+  std::vector<std::int64_t> segments;
+};
+
+/// What the tensor-parallel ranks' gradients of an unsplit parameter are: whole on each, or parts to be added up
+/// (each rank saw its own share of the sequence or of the heads).
+enum class TensorGradient { kWhole, kPartial };
+
+/// Over which ranks a gradient is summed: all that saw other tokens (DP×CP), or those that hold the same experts.
+enum class GradReduction { kDataParallel, kExpertDataParallel };
+
+enum class InitKind { kNormal, kOnes, kZeros };
+struct Init {
+  InitKind kind = InitKind::kNormal;
+  double std = 0.0;
+};
+
+enum class Decay { kNo, kYes };
+enum class Trained { kNo, kYes };  // kNo: a buffer, such as the router's expert bias
+
+/// One Hugging Face tensor that is a slice of the parameter: `name` may hold {e} for the expert number.
+struct HuggingFaceSlice {
+  std::string name;
+  std::int64_t begin = 0;  // along the row axis (0; 1 behind the expert axis)
+  std::int64_t end = 0;
+};
+
+struct ParameterDescriptor {
+  std::string name;
+  std::vector<std::int64_t> shape;  // global
+  Component component = Component::kEmbedding;
+  int layer = -1;  // global number; -1: outside the layers
+  Init init;
+  std::vector<Shard> shards;
+  TensorGradient tensor_gradient = TensorGradient::kWhole;
+  GradReduction reduction = GradReduction::kDataParallel;
+  Decay decay = Decay::kYes;
+  Trained trained = Trained::kYes;
+  std::vector<HuggingFaceSlice> hugging_face;
+
+  std::int64_t num_elements() const;
+};
+
+/// Every parameter of the main model, in the order embedding, layers, final norm, output. MTP is not part of it.
+std::vector<ParameterDescriptor> model_parameters(const ModelSpec& spec);
+
+std::vector<ParameterDescriptor> embedding_parameters(const ModelSpec& spec);
+std::vector<ParameterDescriptor> attention_parameters(const ModelSpec& spec, int layer);
+std::vector<ParameterDescriptor> dense_mlp_parameters(const ModelSpec& spec, int layer);
+std::vector<ParameterDescriptor> moe_parameters(const ModelSpec& spec, int layer);
+std::vector<ParameterDescriptor> layer_parameters(const ModelSpec& spec, int layer);
+std::vector<ParameterDescriptor> output_parameters(const ModelSpec& spec);
+
+/// Sums over the descriptors; nothing is allocated.
+struct ParameterCount {
+  std::int64_t total = 0;
+  std::int64_t active = 0;  // with top_k of the experts, embedding and output included
+  std::int64_t by_component[kNumComponents] = {};
+};
+ParameterCount count_parameters(const ModelSpec& spec);
+
+/// One multi-token-prediction depth of this model (its own norms, projection and layer; embedding and output are
+/// shared).
+std::int64_t count_mtp_parameters(const ModelSpec& spec);
+
+}  // namespace primus::model

@@ -1,0 +1,133 @@
+#include "model/saved_tensors.hpp"
+
+#include <functional>
+#include <numeric>
+
+#include "base/error.hpp"
+
+namespace primus::model {
+
+std::string_view name(SavedCategory category) {
+  switch (category) {
+    case SavedCategory::kResidual:
+      return "residual";
+    case SavedCategory::kNorm:
+      return "norm";
+    case SavedCategory::kAttention:
+      return "attention";
+    case SavedCategory::kDenseMlp:
+      return "mlp";
+    case SavedCategory::kRouter:
+      return "router";
+    case SavedCategory::kExperts:
+      return "experts";
+    case SavedCategory::kSharedExperts:
+      return "shared_experts";
+    case SavedCategory::kLoss:
+      return "loss";
+  }
+  return "?";
+}
+
+std::int64_t SavedTensor::num_elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::int64_t SavedDeclaration::size_bytes() const {
+  std::int64_t bytes[kNumSavedCategories] = {};
+  add_by_category(bytes);
+  return std::accumulate(std::begin(bytes), std::end(bytes), std::int64_t{0});
+}
+
+void SavedDeclaration::add_by_category(std::int64_t* bytes) const {
+  for (const SavedTensor& tensor : tensors) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
+  for (const SavedDeclaration& child : children) child.add_by_category(bytes);
+}
+
+SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
+  const std::int64_t tokens = batch.num_tokens();
+  const auto category = SavedCategory::kAttention;
+  if (const auto* mla = std::get_if<MlaSpec>(&spec.attention)) {
+    const std::int64_t heads = mla->num_heads;
+    const std::int64_t q_rank = mla->q_lora_rank.value_or(0);
+    const std::int64_t q_rows = mla->q_lora_rank ? tokens : 0;
+    return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
+             {"query_down_rstd", {q_rows}, policy.statistics, category},
+             {"kv_down", {tokens, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
+             {"kv_down_rstd", {tokens}, policy.statistics, category},
+             {"query", {tokens, heads, mla->query_dim()}, policy.activations, category},
+             {"key", {tokens, heads, mla->query_dim()}, policy.activations, category},
+             {"value", {tokens, heads, mla->v_head_dim}, policy.activations, category},
+             {"context", {tokens, heads, mla->v_head_dim}, policy.activations, category},
+             {"log_sum_exp", {batch.num_sequences, heads, batch.seq_length}, policy.statistics, category}},
+            {}};
+  }
+  const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
+  return {{{"qkv", {tokens, gqa.num_heads + 2 * gqa.num_query_groups, gqa.head_dim}, policy.activations, category},
+           {"context", {tokens, gqa.num_heads, gqa.head_dim}, policy.activations, category},
+           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category}},
+          {}};
+}
+
+SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
+  return {{{"pre_activation",
+            {batch.num_tokens(), 2 * spec.dense_ffn_hidden_size},
+            policy.activations,
+            SavedCategory::kDenseMlp}},
+          {}};
+}
+
+SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
+  PRIMUS_CHECK(spec.moe.has_value(), "an MoE layer in a model without experts");
+  const MoeSpec& moe = *spec.moe;
+  const std::int64_t tokens = batch.num_tokens();
+  const std::int64_t top_k = moe.router.top_k;
+  const std::int64_t shared_rows = moe.shared_ffn_hidden_size > 0 ? tokens : 0;
+  const auto router = SavedCategory::kRouter;
+  return {{{"logits", {tokens, moe.router.num_experts}, policy.router, router},
+           {"index", {tokens, top_k}, DType::kInt32, router},
+           {"prob", {tokens, top_k}, policy.router, router},
+           {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
+           {"row_of", {tokens, top_k}, DType::kInt32, router},
+           {"slot_of", {tokens * top_k}, DType::kInt32, router},
+           {"pre_activation", {tokens * top_k, 2 * moe.ffn_hidden_size}, policy.activations, SavedCategory::kExperts},
+           {"shared_pre_activation",
+            {shared_rows, 2 * moe.shared_ffn_hidden_size},
+            policy.activations,
+            SavedCategory::kSharedExperts}},
+          {}};
+}
+
+SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer) {
+  const std::int64_t tokens = batch.num_tokens();
+  const bool is_moe = spec.layers.at(static_cast<std::size_t>(layer)) == LayerKind::kMoe;
+  SavedDeclaration declaration;
+  declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
+                         {"input_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
+                         {"middle", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
+                         {"middle_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
+  declaration.children = {attention_saved(spec, policy, batch),
+                          is_moe ? moe_saved(spec, policy, batch) : dense_mlp_saved(spec, policy, batch)};
+  return declaration;
+}
+
+SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion) {
+  const std::int64_t tokens = batch.num_tokens();
+  const bool fused = fusion == LossFusion::kFused;
+  return {{{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
+           {"rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
+           {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
+           {"logits", {fused ? 0 : tokens, spec.padded_vocab_size}, policy.activations, SavedCategory::kLoss}},
+          {}};
+}
+
+SavedDeclaration model_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion) {
+  SavedDeclaration declaration;
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    declaration.children.push_back(layer_saved(spec, policy, batch, layer));
+  }
+  declaration.children.push_back(output_saved(spec, policy, batch, fusion));
+  return declaration;
+}
+
+}  // namespace primus::model

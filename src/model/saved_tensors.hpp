@@ -1,0 +1,79 @@
+#pragma once
+// What each layer keeps from forward to backward, declared: the projection adds it up, the trainer allocates from it.
+// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, R = T·K, F ffn width.
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "model/model_spec.hpp"
+#include "model/numerics.hpp"
+
+namespace primus::model {
+
+/// Under which heading saved bytes are reported and held bytes are counted.
+enum class SavedCategory { kResidual, kNorm, kAttention, kDenseMlp, kRouter, kExperts, kSharedExperts, kLoss };
+inline constexpr int kNumSavedCategories = 8;
+std::string_view name(SavedCategory category);
+
+/// One saved tensor. A tensor that this model does not need has no elements and is not allocated.
+struct SavedTensor {
+  std::string_view name;
+  std::vector<std::int64_t> shape;
+  DType dtype = DType::kFloat32;
+  SavedCategory category = SavedCategory::kResidual;
+
+  std::int64_t num_elements() const;
+  std::int64_t size_bytes() const { return num_elements() * primus::size_bytes(dtype); }
+};
+
+/// A layer's declaration: its tensors in the order of its slot enum, and its sublayers'.
+struct SavedDeclaration {
+  std::vector<SavedTensor> tensors;
+  std::vector<SavedDeclaration> children;
+
+  std::int64_t size_bytes() const;
+  /// Adds this declaration's bytes by category to `bytes` (kNumSavedCategories entries).
+  void add_by_category(std::int64_t* bytes) const;
+};
+
+/// Size of a micro-batch.
+struct BatchShape {
+  std::int64_t num_sequences = 0;
+  std::int64_t seq_length = 0;
+  std::int64_t num_tokens() const { return num_sequences * seq_length; }
+};
+
+/// Slots, in the order of the declarations below.
+struct MlaSlot {
+  enum : int { kQueryDown, kQueryDownRstd, kKvDown, kKvDownRstd, kQuery, kKey, kValue, kContext, kLogSumExp };
+};
+struct GqaSlot {
+  enum : int { kQkv, kContext, kLogSumExp };
+};
+struct MlpSlot {
+  enum : int { kPreActivation };
+};
+struct MoeSlot {
+  enum : int { kLogits, kIndex, kProb, kOffsets, kRowOf, kSlotOf, kPreActivation, kSharedPreActivation };
+};
+struct LayerSlot {
+  enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd };
+  enum : int { kAttention, kMlp };  // children
+};
+/// kHiddenGradient: fused loss only, the gradient that forward already computed; kLogits: unfused loss only.
+struct OutputSlot {
+  enum : int { kInput, kRstd, kHiddenGradient, kLogits };
+};
+
+enum class LossFusion { kFused, kUnfused };
+
+SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch);
+SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch);
+SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch);
+SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer);
+SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion);
+
+/// All of a micro-batch: the layers in order, then the output.
+SavedDeclaration model_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion);
+
+}  // namespace primus::model
