@@ -37,6 +37,9 @@ function(primus_use_aten_header target)
   target_precompile_headers(${target} REUSE_FROM primus_aten_header)
 endfunction()
 
+# Tests without libtorch, in one target and under one label: what the sanitizers run on in minutes.
+add_custom_target(planning_tests)
+
 # primus_test(NAME SOURCES ... [DEPS ...] [TORCH] [TIMEOUT seconds]): one GoogleTest program, one ctest entry.
 # A per-case entry would load libtorch once a case.
 function(primus_test name)
@@ -53,5 +56,16 @@ function(primus_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  if(PRIMUS_SANITIZE)
+    math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")
+  endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  if(arg_TORCH)
+    # Two threads each, and ctest knows it: OpenMP's waiting threads spin, so two such tests on two cores crawl.
+    # libtorch keeps allocations to the end of the process, which is no leak of ours.
+    set_tests_properties(${name} PROPERTIES LABELS training PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=2;ASAN_OPTIONS=detect_leaks=0")
+  else()
+    set_tests_properties(${name} PROPERTIES LABELS planning)
+    add_dependencies(planning_tests ${name})
+  endif()
 endfunction()
