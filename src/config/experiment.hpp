@@ -30,7 +30,8 @@ class Experiment {
   std::string model_preset;   // for instance deepseek_v2_lite.yaml
   std::map<std::string, std::string> env;
 
-  /// Typed access. The key must be a row of the key table, of that type and, without `optional`, not null: InternalError.
+  /// Typed access. The key must be a row of the key table, of that type and, without `optional`, not null:
+  /// InternalError.
   bool get_bool(std::string_view key) const;
   std::int64_t get_int(std::string_view key) const;
   double get_double(std::string_view key) const;  // an integer counts as a real

@@ -1,0 +1,71 @@
+#pragma once
+// How rows of the key table are spelled in keys_<area>.cpp, and the sections that those files hold.
+#include <string_view>
+
+#include "config/key_table.hpp"
+
+namespace primus::config::rows {
+
+using enum KeyType;
+
+/// Every allowed value does what it says.
+constexpr Key works(std::string_view name, KeyType type, std::string_view default_text, std::string_view allowed,
+                    std::string_view meaning, std::string_view note = "") {
+  return {name, type, default_text, allowed, KeyState::kWorks, "", Impact::kMathematics, meaning, note};
+}
+
+/// The values in `working` do what they say, the other allowed ones are planned.
+constexpr Key works_for(std::string_view name, KeyType type, std::string_view default_text, std::string_view allowed,
+                        std::string_view working, std::string_view meaning, std::string_view note = "") {
+  return {name, type, default_text, allowed, KeyState::kWorks, working, Impact::kMathematics, meaning, note};
+}
+
+/// Not built; stops a real train away from its neutral values (`working`, else the default).
+constexpr Key planned(std::string_view name, KeyType type, std::string_view default_text, std::string_view allowed,
+                      std::string_view meaning, std::string_view note = "", std::string_view working = "") {
+  return {name, type, default_text, allowed, KeyState::kPlanned, working, Impact::kMathematics, meaning, note};
+}
+
+/// Not built, and changes only how the same numbers are computed: an inherited value is noted, an explicit one stops.
+constexpr Key planned_speed(std::string_view name, KeyType type, std::string_view default_text,
+                            std::string_view allowed, std::string_view meaning, std::string_view note = "",
+                            std::string_view working = "") {
+  return {name, type, default_text, allowed, KeyState::kPlanned, working, Impact::kExecution, meaning, note};
+}
+
+/// Not built, and read only beside another planned key, which does the stopping.
+constexpr Key planned_detail(std::string_view name, KeyType type, std::string_view default_text,
+                             std::string_view allowed, std::string_view meaning, std::string_view note = "") {
+  return {name, type, default_text, allowed, KeyState::kPlanned, "*", Impact::kExecution, meaning, note};
+}
+
+/// Accepted, without meaning here; `why` is printed once when a user sets it.
+constexpr Key no_effect(std::string_view name, KeyType type, std::string_view default_text, std::string_view allowed,
+                        std::string_view meaning, std::string_view why) {
+  return {name, type, default_text, allowed, KeyState::kNoEffect, "", Impact::kExecution, meaning, why};
+}
+
+std::span<const Key> structure_keys();
+std::span<const Key> position_keys();
+std::span<const Key> latent_attention_keys();
+std::span<const Key> tokenizer_keys();
+std::span<const Key> init_and_fusion_keys();
+std::span<const Key> moe_keys();
+std::span<const Key> turbo_keys();
+std::span<const Key> parallel_keys();
+std::span<const Key> communication_keys();
+std::span<const Key> pipeline_keys();
+std::span<const Key> precision_keys();
+std::span<const Key> low_precision_keys();
+std::span<const Key> training_keys();
+std::span<const Key> exit_keys();
+std::span<const Key> optimizer_keys();
+std::span<const Key> learning_rate_keys();
+std::span<const Key> data_keys();
+std::span<const Key> checkpoint_keys();
+std::span<const Key> recompute_keys();
+std::span<const Key> logging_keys();
+std::span<const Key> profile_keys();
+std::span<const Key> runtime_keys();
+
+}  // namespace primus::config::rows

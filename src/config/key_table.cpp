@@ -1,0 +1,211 @@
+#include "config/key_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "config/key_rows.hpp"
+#include "config/parse.hpp"
+
+namespace primus::config {
+namespace {
+
+struct Pair {
+  std::string_view name;
+  std::string_view target;
+};
+
+// Megatron's argument is --norm-epsilon and its attribute layernorm_epsilon: presets use either.
+constexpr Pair kAliases[] = {
+    {"layernorm_epsilon", "norm_epsilon"},
+    {"moe_router_padding_for_fp8", "moe_router_padding_for_quantization"},
+    {"muon_nesterov", "muon_use_nesterov"},
+    {"fp4_param_gather", "fp4_param"},
+};
+
+constexpr Pair kRemoved[] = {
+    {"use_turbo_parallel_linear", "use_turbo_gemm"},
+    {"use_turbo_grouped_mlp", "use_turbo_grouped_gemm"},
+};
+
+std::string_view canonical(std::string_view name) {
+  for (const Pair& alias : kAliases) {
+    if (alias.name == name) return alias.target;
+  }
+  return name;
+}
+
+struct NameLess {
+  bool operator()(const Key* a, const Key* b) const { return a->name < b->name; }
+  bool operator()(const Key* a, std::string_view b) const { return a->name < b; }
+};
+
+const std::vector<const Key*>& index_by_name() {
+  static const std::vector<const Key*> index = [] {
+    std::vector<const Key*> keys;
+    for (const KeySection& section : key_sections()) {
+      for (const Key& key : section.keys) keys.push_back(&key);
+    }
+    std::sort(keys.begin(), keys.end(), NameLess{});
+    const auto twin = std::adjacent_find(keys.begin(), keys.end(), [](auto a, auto b) { return a->name == b->name; });
+    PRIMUS_CHECK(twin == keys.end(), "key {} has two rows", (*twin)->name);
+    return keys;
+  }();
+  return index;
+}
+
+std::string_view type_text(KeyType type) {
+  switch (type) {
+    case KeyType::kBool:
+      return "true or false";
+    case KeyType::kInt:
+      return "integer";
+    case KeyType::kReal:
+      return "number";
+    case KeyType::kText:
+      return "text";
+    case KeyType::kTextList:
+      return "text or list of texts";
+    case KeyType::kIntList:
+      return "list of integers";
+    case KeyType::kRealList:
+      return "number or list of numbers";
+    case KeyType::kLayers:
+      return "integer >= 1, or a pattern such as ([0]*1+[1]*26)";
+    case KeyType::kMap:
+      return "map";
+  }
+  return "";
+}
+
+bool equals(const Value& value, std::string_view text) {
+  const Value other = parse_value(text);
+  if (value == other) return true;
+  const auto* integer = std::get_if<std::int64_t>(&other.data);
+  const auto* real = std::get_if<double>(&value.data);
+  return integer && real && static_cast<double>(*integer) == *real;
+}
+
+}  // namespace
+
+std::span<const KeySection> key_sections() {
+  using namespace rows;
+  static const std::array<KeySection, 22> sections = {{
+      {"structure", structure_keys()},
+      {"position", position_keys()},
+      {"latent attention", latent_attention_keys()},
+      {"tokenizer", tokenizer_keys()},
+      {"initialisation and fusion", init_and_fusion_keys()},
+      {"mixture of experts", moe_keys()},
+      {"turbo", turbo_keys()},
+      {"parallelism", parallel_keys()},
+      {"communication", communication_keys()},
+      {"pipeline", pipeline_keys()},
+      {"precision", precision_keys()},
+      {"low precision", low_precision_keys()},
+      {"training", training_keys()},
+      {"exit and faults", exit_keys()},
+      {"optimizer", optimizer_keys()},
+      {"learning rate", learning_rate_keys()},
+      {"data", data_keys()},
+      {"checkpoint", checkpoint_keys()},
+      {"recompute", recompute_keys()},
+      {"logging", logging_keys()},
+      {"profiling", profile_keys()},
+      {"runtime", runtime_keys()},
+  }};
+  return sections;
+}
+
+const Key* find_key(std::string_view name) {
+  const std::vector<const Key*>& index = index_by_name();
+  name = canonical(name);
+  const auto found = std::lower_bound(index.begin(), index.end(), name, NameLess{});
+  return found != index.end() && (*found)->name == name ? *found : nullptr;
+}
+
+std::string_view area_of(const Key& key) {
+  for (const KeySection& section : key_sections()) {
+    if (&key >= section.keys.data() && &key < section.keys.data() + section.keys.size()) return section.area;
+  }
+  return "";
+}
+
+std::string_view successor_of_removed_key(std::string_view name) {
+  for (const Pair& removed : kRemoved) {
+    if (removed.name == name) return removed.target;
+  }
+  return "";
+}
+
+std::string nearest_key_hint(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Key* key : index_by_name()) names.push_back(key->name);
+  for (const Pair& alias : kAliases) names.push_back(alias.name);
+  const auto nearest = nearest_name(name, names);
+  return nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
+}
+
+Value default_value(const Key& key) {
+  // A text key may have an empty default, which is not the same as null.
+  if (key.type == KeyType::kText || key.type == KeyType::kTextList) {
+    if (key.default_text == "null") return {};
+    if (key.default_text.starts_with('[')) return parse_value(key.default_text);
+    return {std::string(key.default_text)};
+  }
+  Value value = parse_value(key.default_text);
+  if (const auto* integer = std::get_if<std::int64_t>(&value.data); integer && key.type == KeyType::kReal) {
+    return {static_cast<double>(*integer)};
+  }
+  return value;
+}
+
+std::string expected_text(const Key& key) {
+  if (key.allowed.empty()) return std::string(type_text(key.type));
+  if (key.allowed.find("..") != std::string_view::npos) {
+    const std::size_t dots = key.allowed.find("..");
+    std::string_view high = key.allowed.substr(dots + 2);
+    const std::string_view relation = high.starts_with('<') ? "below" : "to";
+    if (high.starts_with('<')) high.remove_prefix(1);
+    return fmt::format("{} from {} {} {}", type_text(key.type), key.allowed.substr(0, dots), relation, high);
+  }
+  if (key.allowed.starts_with('>')) {
+    const std::size_t digits = key.allowed.starts_with(">=") ? 2 : 1;
+    return fmt::format("{} {} {}", type_text(key.type), key.allowed.substr(0, digits), key.allowed.substr(digits));
+  }
+  std::string text;
+  for (const std::string& word : split(key.allowed, '|')) text += (text.empty() ? "" : ", ") + word;
+  return text.find(',') == std::string::npos ? text : "one of " + text;
+}
+
+std::string_view state_text(KeyState state) {
+  switch (state) {
+    case KeyState::kWorks:
+      return "works";
+    case KeyState::kPlanned:
+      return "planned";
+    case KeyState::kNoEffect:
+      return "no effect";
+  }
+  return "";
+}
+
+bool is_working_value(const Key& key, const Value& value) {
+  if (key.state == KeyState::kNoEffect || key.working == "*") return true;
+  if (key.working.empty()) return key.state == KeyState::kWorks || value == default_value(key);
+  for (const std::string& working : split(key.working, '|')) {
+    if (equals(value, working)) return true;
+  }
+  return false;
+}
+
+bool allows_null(const Key& key) {
+  return key.default_text == "null";
+}
+
+}  // namespace primus::config

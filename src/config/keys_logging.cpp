@@ -1,0 +1,98 @@
+// Rows: logging and trackers, profiling, and keys of the original's Python runtime.
+#include "config/key_rows.hpp"
+
+// clang-format off
+namespace primus::config::rows {
+namespace {
+
+constexpr std::string_view kNoPython = "there is no Python runtime";
+constexpr std::string_view kOneLog = "the worker prints the same lines at every level";
+
+constexpr Key kLogging[] = {
+  works("log_interval", kInt, "100", ">=1", "Steps between log lines."),
+  works("log_throughput", kBool, "false", "", "Tokens per second and TFLOP/s in the log line.", "always in the log line"),
+  works("log_avg_skip_iterations", kInt, "2", ">=0", "First steps left out of averages."),
+  works("log_avg_reset_interval", kInt, "10", ">=1", "Steps after which averages start anew."),
+  planned("log_params_norm", kBool, "false", "", "Norm of the parameters in the log line."),
+  planned("log_num_zeros_in_grad", kBool, "false", "", "Zero gradients in the log line."),
+  planned("log_progress", kBool, "false", "", "File that records tokens and FLOPs so far."),
+  no_effect("wall_clock_step_timer", kBool, "false", "", "Time steps by the wall clock.", "steps always are"),
+  no_effect("timing_log_level", kInt, "0", "0..2", "How much is timed.", "operations are timed by the profiler"),
+  no_effect("timing_log_option", kText, "minmax", "max|minmax|all", "How timers of several ranks are shown.", "operations are timed by the profiler"),
+  planned("disable_tensorboard", kBool, "true", "", "No TensorBoard files.", "TensorBoard files; metrics.jsonl in the run's folder has every figure"),
+  planned_detail("tensorboard_dir", kText, "null", "", "Folder of TensorBoard files."),
+  planned_detail("tensorboard_log_interval", kInt, "1", ">=1", "Steps between TensorBoard entries."),
+  planned_detail("tensorboard_queue_size", kInt, "1000", ">=1", "Entries held before writing."),
+  planned_detail("log_timers_to_tensorboard", kBool, "false", "", "Timers in TensorBoard."),
+  planned_detail("log_batch_size_to_tensorboard", kBool, "false", "", "Batch size in TensorBoard."),
+  planned_detail("log_learning_rate_to_tensorboard", kBool, "true", "", "Learning rate in TensorBoard."),
+  planned_detail("log_validation_ppl_to_tensorboard", kBool, "false", "", "Perplexity in TensorBoard."),
+  planned_detail("log_memory_to_tensorboard", kBool, "false", "", "Memory in TensorBoard."),
+  planned_detail("log_world_size_to_tensorboard", kBool, "false", "", "Ranks in TensorBoard."),
+  planned_detail("log_loss_scale_to_tensorboard", kBool, "true", "", "Loss scale in TensorBoard."),
+  planned("disable_wandb", kBool, "true", "", "No Weights & Biases.", "Weights & Biases; metrics.jsonl in the run's folder has every figure"),
+  planned_detail("wandb_project", kText, "null", "", "Weights & Biases project."),
+  planned_detail("wandb_exp_name", kText, "null", "", "Weights & Biases run name."),
+  planned_detail("wandb_save_dir", kText, "null", "", "Weights & Biases folder."),
+  planned_detail("wandb_entity", kText, "null", "", "Weights & Biases owner."),
+  planned("disable_mlflow", kBool, "true", "", "No MLflow.", "MLflow; metrics.jsonl in the run's folder has every figure"),
+  planned_detail("mlflow_run_name", kText, "null", "", "MLflow run name."),
+  planned_detail("mlflow_experiment_name", kText, "null", "", "MLflow experiment."),
+  planned_detail("mlflow_upload_traces", kBool, "false", "", "Traces to MLflow."),
+  planned_detail("mlflow_upload_logs", kBool, "false", "", "Logs to MLflow."),
+  planned_detail("mlflow_upload_tracelens_report", kBool, "false", "", "Trace reports to MLflow."),
+  planned_detail("mlflow_upload_performance_metrics", kBool, "false", "", "Speed figures to MLflow."),
+  planned_detail("mlflow_tracelens_ranks", kIntList, "null", "", "Ranks in trace reports."),
+  planned_detail("mlflow_tracelens_output_format", kText, "xlsx", "", "Format of trace reports."),
+  planned_detail("mlflow_tracelens_cleanup_after_upload", kBool, "false", "", "Remove trace reports after upload."),
+  no_effect("mlflow_tracelens_auto_install", kBool, "true", "", "Install a Python package when missing.", kNoPython),
+  planned("generate_tracelens_report", kBool, "false", "", "Report on the run's traces."),
+  no_effect("enable_one_logger", kBool, "true", "", "Report to a tracking service.", "nothing is sent anywhere"),
+  no_effect("one_logger_project", kText, "megatron-lm", "", "Project at that service.", "nothing is sent anywhere"),
+  no_effect("one_logger_run_name", kText, "null", "", "Run name at that service.", "nothing is sent anywhere"),
+  no_effect("one_logger_async", kBool, "false", "", "Report beside training.", "nothing is sent anywhere"),
+  no_effect("app_tag_run_name", kText, "null", "", "Tag at that service.", "nothing is sent anywhere"),
+  no_effect("app_tag_run_version", kText, "0.0.0", "", "Version tag at that service.", "nothing is sent anywhere"),
+  no_effect("logging_level", kInt, "null", ">=0", "Level of the Python log.", kNoPython),
+  no_effect("config_logger_dir", kText, "", "", "Folder of Python configuration dumps.", "the run's folder holds the resolved experiment"),
+  no_effect("sink_level", kText, "null", "", "Level of every log.", kOneLog),
+  no_effect("file_sink_level", kText, "DEBUG", "", "Level of the log files.", kOneLog),
+  no_effect("stderr_sink_level", kText, "INFO", "", "Level of the terminal's log.", kOneLog),
+  no_effect("use_rocm_mem_info", kBool, "false", "", "Device memory by an external tool each step.", "memory is in the log line"),
+  no_effect("use_rocm_mem_info_iters", kIntList, "[1, 2]", "", "Steps at which it asks.", "memory is in the log line"),
+};
+
+constexpr Key kProfile[] = {
+  planned("profile", kBool, "false", "", "Record a trace of some steps.", "traces"),
+  planned_detail("use_pytorch_profiler", kBool, "false", "", "Record through PyTorch's profiler."),
+  planned_detail("profile_ranks", kIntList, "[0]", "", "Ranks that record."),
+  planned_detail("profile_step_start", kInt, "10", ">=0", "First recorded step."),
+  planned_detail("profile_step_end", kInt, "12", ">=0", "Step after the last recorded one."),
+  planned_detail("disable_profiler_activity_cpu", kBool, "false", "", "Record the device only."),
+  planned_detail("torch_profiler_record_shapes", kBool, "true", "", "Record shapes."),
+  planned_detail("torch_profiler_with_stack", kBool, "true", "", "Record call stacks."),
+  planned_detail("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
+  planned("record_memory_history", kBool, "false", "", "Record every allocation."),
+  planned_detail("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
+};
+
+constexpr Key kRuntime[] = {
+  no_effect("manual_gc", kBool, "false", "", "Run Python's garbage collector by hand.", kNoPython),
+  no_effect("manual_gc_interval", kInt, "0", ">=0", "Steps between collections.", kNoPython),
+  no_effect("manual_gc_eval", kBool, "true", "", "Collect around evaluations.", kNoPython),
+  no_effect("torch_compile", kMap, "null", "", "Compile Python graphs.", kNoPython),
+  no_effect("disable_compile_dependencies", kBool, "true", "", "Do not build Python helpers.", kNoPython),
+  no_effect("patch_moe_overlap", kBool, "false", "", "Replace the framework's overlap.", "nothing is patched here"),
+  no_effect("enable_cuda_graph", kBool, "false", "", "Replay recorded kernels.", "steps on the CPU have no kernel launches"),
+  no_effect("external_cuda_graph", kBool, "false", "", "Recorded kernels kept by the caller.", "steps on the CPU have no kernel launches"),
+  no_effect("cuda_graph_scope", kText, "full", "", "What is recorded.", "steps on the CPU have no kernel launches"),
+  no_effect("cuda_graph_warmup_steps", kInt, "3", ">=0", "Steps before recording.", "steps on the CPU have no kernel launches"),
+};
+
+}  // namespace
+
+std::span<const Key> logging_keys() { return kLogging; }
+std::span<const Key> profile_keys() { return kProfile; }
+std::span<const Key> runtime_keys() { return kRuntime; }
+
+}  // namespace primus::config::rows

@@ -1,0 +1,78 @@
+// Rows: mixture of experts, and the turbo switches (faster paths for attention, experts and dispatch).
+#include "config/key_rows.hpp"
+
+// clang-format off
+namespace primus::config::rows {
+namespace {
+
+constexpr Key kMoe[] = {
+  works("num_experts", kInt, "null", ">=1", "Routed experts of a MoE layer.", "null: a dense model"),
+  works("moe_layer_freq", kLayers, "1", "", "Which layers are MoE: every n-th, or one 0 or 1 a layer as in ([0]*1+[1]*26)."),
+  works("moe_ffn_hidden_size", kInt, "null", ">=1", "Inner width of one routed expert.", "null: ffn_hidden_size"),
+  works("moe_shared_expert_intermediate_size", kInt, "null", ">=1", "Inner width of all shared experts together.", "null: no shared expert"),
+  works("moe_router_topk", kInt, "2", ">=1", "Experts that each token goes to."),
+  works("moe_router_pre_softmax", kBool, "false", "", "Softmax over all experts before the choice, instead of over the chosen ones after it."),
+  works("moe_router_topk_scaling_factor", kReal, "null", ">0", "Factor on the chosen experts' probabilities."),
+  works_for("moe_router_load_balancing_type", kText, "aux_loss", "aux_loss|seq_aux_loss|global_aux_loss|sinkhorn|quantile_balancing|none", "aux_loss|seq_aux_loss|none", "How experts are kept evenly loaded."),
+  works("moe_aux_loss_coeff", kReal, "0.0", ">=0", "Weight of the load-balancing loss."),
+  works_for("moe_router_dtype", kText, "null", "fp32|fp64", "null|fp32", "Number type of the router.", "the router always computes in fp32"),
+  works_for("moe_router_score_function", kText, "softmax", "softmax|sigmoid|sqrtsoftplus", "softmax", "How router logits become scores."),
+  works("moe_grouped_gemm", kBool, "false", "", "All experts of a layer in one grouped matrix product.", "always grouped; the numbers are the same"),
+  works("moe_per_layer_logging", kBool, "false", "", "Load-balancing figures layer by layer."),
+  planned("moe_router_num_groups", kInt, "null", ">=1", "Expert groups of group-limited routing.", "group-limited routing"),
+  planned("moe_router_group_topk", kInt, "null", ">=1", "Groups that each token may use.", "group-limited routing"),
+  planned("moe_router_enable_expert_bias", kBool, "false", "", "A bias per expert steers the choice, without a loss.", "expert biases"),
+  planned_detail("moe_router_bias_update_rate", kReal, "0.001", ">=0", "Step of the expert bias after each iteration."),
+  planned("moe_router_force_load_balancing", kBool, "false", "", "Ignore the router and spread tokens evenly, for benchmarks."),
+  planned_detail("moe_router_force_load_balancing_type", kText, "even", "even|uniform", "Round robin, or random logits, when balance is forced."),
+  planned("moe_z_loss_coeff", kReal, "null", ">=0", "Weight of the loss on large router logits.", "", "null|0"),
+  planned("moe_input_jitter_eps", kReal, "null", ">=0", "Random factor on the router's input.", "", "null|0"),
+  planned("moe_expert_capacity_factor", kReal, "null", ">0", "Bound on each expert's tokens; the rest is dropped."),
+  planned("moe_pad_expert_input_to_capacity", kBool, "false", "", "Every expert computes its full capacity."),
+  planned_detail("moe_token_drop_policy", kText, "probs", "probs|position", "Which tokens go when an expert is full."),
+  planned("moe_use_upcycling", kBool, "false", "", "Start experts from a dense model's MLP."),
+  planned_speed("moe_router_padding_for_quantization", kBool, "false", "", "Pad each expert's rows to what low-precision products need."),
+  planned_speed("moe_shared_expert_overlap", kBool, "false", "", "Shared experts run while tokens travel.", "shared experts run after the routed ones"),
+  planned_speed("moe_layer_recompute", kBool, "false", "", "Run MoE layers again in backward instead of keeping their activations."),
+  planned_speed("moe_enable_deepep", kBool, "false", "", "Dispatch through DeepEP."),
+  planned_speed("moe_router_fusion", kBool, "false", "", "Router steps in one kernel."),
+  planned("moe_extended_tp", kBool, "false", "", "Experts sharded over both tensor and expert ranks."),
+  works("moe_token_dispatcher_type", kText, "allgather", "allgather|alltoall|flex", "How tokens travel to their experts.", "with one process they stay where they are"),
+  no_effect("moe_permute_fusion", kBool, "false", "", "Permute tokens in one kernel.", "permutation is always one operation"),
+  no_effect("moe_use_legacy_grouped_gemm", kBool, "false", "", "Older grouped matrix product.", "there is one implementation"),
+  no_effect("disable_primus_topk_router", kBool, "false", "", "Use the framework's own router.", "there is one router"),
+  no_effect("use_deprecated_20241209_moe_layer", kBool, "false", "", "Old MoE layer.", "there is one implementation"),
+};
+
+constexpr Key kTurbo[] = {
+  planned_speed("enable_primus_turbo", kBool, "false", "", "Allow the turbo switches.", "the turbo switches"),
+  planned_speed("use_turbo_attention", kBool, "false", "", "Turbo attention kernels."),
+  planned_speed("use_turbo_gemm", kBool, "false", "", "Turbo matrix products in linear layers."),
+  planned_speed("use_turbo_grouped_gemm", kBool, "false", "", "Turbo grouped matrix products in experts."),
+  planned_speed("turbo_grouped_gemm_without_padding", kBool, "false", "", "Grouped products on rows that are not padded."),
+  planned_speed("use_turbo_fused_act_with_probs", kBool, "false", "", "Expert activation and routing probability in one kernel."),
+  planned_speed("moe_use_fused_router_with_aux_score", kBool, "false", "", "Router and its balancing scores in one kernel."),
+  planned_speed("use_turbo_deepep", kBool, "false", "", "Dispatch and combine through DeepEP.", "DeepEP dispatch"),
+  planned_detail("turbo_deepep_num_cu", kInt, "32", ">=1", "Compute units that DeepEP takes."),
+  planned_detail("turbo_deepep_use_comm_stream", kBool, "false", "", "DeepEP on a stream of its own."),
+  planned_speed("turbo_sync_free_moe_stage", kInt, "0", "0..3", "How much of the MoE step runs without waiting for the host."),
+  planned_speed("use_turbo_mega_moe", kBool, "false", "", "Whole expert layer in one kernel."),
+  planned_detail("turbo_mega_moe_precision", kText, "bf16", "bf16|mxfp8", "Number type of the one-kernel expert layer."),
+  planned_speed("use_turbo_rms_norm", kBool, "false", "", "Turbo RMSNorm kernel."),
+  planned_speed("use_turbo_norm_te_linear", kBool, "false", "", "Turbo norm in front of a fused linear layer."),
+  planned("use_sink_attention", kBool, "false", "", "A learnt extra logit in every attention softmax."),
+  planned_detail("sink_sliding_window", kInt, "0", ">=0", "Window of sink attention; 0: none."),
+  planned_detail("sink_window_even_layers_only", kBool, "true", "", "Sink attention's window on even layers only."),
+  planned("enable_turbo_attention_float8", kBool, "false", "", "Attention in fp8."),
+  planned("mxfp4_gradient_stochastic_rounding", kBool, "false", "", "Round fp4 gradients at random."),
+  no_effect("use_turbo_autotune", kBool, "false", "", "Try kernels and keep the fastest.", "kernels are chosen by shape and device"),
+  no_effect("turbo_gemm_backend", kText, "default", "", "Library of the turbo matrix products.", "kernels are chosen by shape and device"),
+  no_effect("turbo_grouped_gemm_backend", kText, "default", "", "Library of the turbo grouped products.", "kernels are chosen by shape and device"),
+};
+
+}  // namespace
+
+std::span<const Key> moe_keys() { return kMoe; }
+std::span<const Key> turbo_keys() { return kTurbo; }
+
+}  // namespace primus::config::rows

@@ -1,0 +1,104 @@
+// Rows: what the network is. Structure, positions, latent attention, tokenizer.
+#include "config/key_rows.hpp"
+
+// clang-format off
+namespace primus::config::rows {
+namespace {
+
+constexpr Key kStructure[] = {
+  works("num_layers", kInt, "24", ">=1", "Decoder layers."),
+  works("hidden_size", kInt, "1024", ">=1", "Width of the residual stream."),
+  works("num_attention_heads", kInt, "16", ">=1", "Query heads of every attention layer."),
+  works("ffn_hidden_size", kInt, "null", ">=1", "Inner width of the dense MLP.", "null with SwiGLU: 8/3 of hidden_size, rounded down to a multiple of 64"),
+  works("group_query_attention", kBool, "false", "", "Several query heads share one key and value head."),
+  works("num_query_groups", kInt, "null", ">=1", "Key and value heads with grouped queries."),
+  works("kv_channels", kInt, "null", ">=1", "Size of one attention head.", "null: hidden_size / num_attention_heads; latent attention has its own sizes"),
+  works_for("normalization", kText, "LayerNorm", "LayerNorm|RMSNorm", "RMSNorm", "Kind of normalization before attention, before the MLP and at the end."),
+  works("norm_epsilon", kReal, "1e-05", ">0", "Added under the square root of every norm.", "also spelled layernorm_epsilon"),
+  works("qk_layernorm", kBool, "false", "", "Norm on queries and keys.", "with latent attention: the norms of the latent vectors; without it: planned"),
+  works("untie_embeddings_and_output_weights", kBool, "true", "", "The output layer has its own weights instead of the embedding's."),
+  works_for("swiglu", kBool, "true", "", "true", "Gated SiLU in every MLP and expert."),
+  works_for("add_bias_linear", kBool, "false", "", "false", "Biases in linear layers."),
+  planned("add_qkv_bias", kBool, "false", "", "Biases on the query, key and value projections."),
+  planned("quick_geglu", kBool, "false", "", "Gated sigmoid-approximated GELU."),
+  planned("openai_gelu", kBool, "false", "", "GELU in its tanh form."),
+  planned("squared_relu", kBool, "false", "", "Squared ReLU in the MLP."),
+  planned("qk_l2_norm", kBool, "false", "", "Queries and keys scaled to unit length."),
+  planned("final_logit_softcapping", kReal, "null", ">0", "tanh bound on the output logits."),
+  planned("attn_logit_softcapping", kReal, "null", ">0", "tanh bound on the attention logits."),
+  planned("router_logit_softcapping", kReal, "null", ">0", "tanh bound on the router's logits."),
+  planned("lfm_layer_types", kTextList, "null", "", "Layer kinds of LFM2, in order."),
+  planned_detail("conv_L_cache", kInt, "3", ">=1", "Kernel length of LFM2's short convolutions."),
+  planned_detail("conv_bias", kBool, "false", "", "Bias of LFM2's short convolutions."),
+  planned("fp32_residual_connection", kBool, "false", "", "Residual stream held in fp32 whatever the compute type."),
+  planned("apply_residual_connection_post_layernorm", kBool, "false", "", "Residual taken after the norm instead of before it."),
+  planned("apply_layernorm_1p", kBool, "false", "", "Norm weights stored as their difference from one."),
+  planned("mtp_num_layers", kInt, "null", ">=0", "Multi-token prediction depths after the decoder.", "parameter counts know it; training it is planned", "null|0"),
+  planned_detail("mtp_loss_scaling_factor", kReal, "0.1", ">=0", "Weight of the multi-token prediction loss."),
+  works("model_type", kText, "gpt", "gpt", "Kind of model."),
+  planned("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "", "null|0"),
+  no_effect("decoder_num_layers", kInt, "null", ">=0", "Decoder layers of an encoder-decoder model.", "num_layers counts the decoder's layers"),
+  no_effect("attention_backend", kText, "auto", "auto|flash|fused|unfused|local", "Which attention kernel family runs.", "the kernel is chosen by shape and device"),
+  no_effect("use_flash_attn", kBool, "false", "", "Ask for memory-saving attention.", "attention never holds the full score matrix"),
+  no_effect("transformer_impl", kText, "transformer_engine", "local|transformer_engine|inference_optimized", "Which layer library builds the model.", "there is one implementation"),
+  no_effect("use_legacy_models", kBool, "false", "", "Old model classes.", "there is one implementation"),
+  no_effect("deprecated_use_mcore_models", kBool, "false", "", "Old switch between model classes.", "there is one implementation"),
+  no_effect("spec", kTextList, "null", "", "Python module that describes the layers.", "layers are described by the other keys"),
+};
+
+constexpr Key kPosition[] = {
+  works_for("position_embedding_type", kText, "learned_absolute", "learned_absolute|rope|yarn|mrope|relative|none", "rope", "How positions enter the model."),
+  works("max_position_embeddings", kInt, "null", ">=1", "Longest position that the model is made for."),
+  works("original_max_position_embeddings", kInt, "null", ">=1", "Context length before rope scaling (YaRN).", "null: 4096"),
+  works("rotary_base", kReal, "10000", ">0", "Base of the rotary frequencies."),
+  works_for("rotary_percent", kReal, "1.0", "0..1", "1", "Part of each head that is rotated."),
+  works("rope_type", kText, "null", "rope|yarn", "Plain rotary positions, or YaRN scaling.", "null: yarn with latent attention, else rope"),
+  works("rotary_scaling_factor", kReal, "1.0", ">0", "YaRN's context extension factor.", "read where rope_type is yarn"),
+  works("beta_fast", kReal, "32", ">0", "YaRN: rotations above which a frequency is left alone."),
+  works("beta_slow", kReal, "1", ">0", "YaRN: rotations below which a frequency is fully scaled."),
+  works("mscale", kReal, "1.0", ">=0", "YaRN: strength of the attention temperature in cos and sin."),
+  works("mscale_all_dim", kReal, "1.0", ">=0", "YaRN: strength of the attention temperature in the softmax scale."),
+  planned("rotary_interleaved", kBool, "false", "", "Rotate neighbouring pairs instead of halves."),
+  planned("rotary_seq_len_interpolation_factor", kInt, "null", ">=1", "Linear interpolation of positions.", "", "null|1"),
+  planned("use_rope_scaling", kBool, "false", "", "Llama 3's frequency scaling."),
+  planned_detail("rope_scaling_factor", kReal, "8.0", ">0", "Factor of Llama 3's frequency scaling."),
+  no_effect("use_rotary_position_embeddings", kBool, "null", "", "Old switch for rotary positions.", "position_embedding_type decides"),
+  no_effect("add_position_embedding", kBool, "false", "", "Old switch for learned positions.", "position_embedding_type decides"),
+};
+
+constexpr Key kLatentAttention[] = {
+  works("multi_latent_attention", kBool, "false", "", "Multi-head latent attention as in DeepSeek-V2."),
+  works("q_lora_rank", kInt, "null", ">=1", "Rank of the queries' latent vector.", "null: queries are projected directly"),
+  works("kv_lora_rank", kInt, "32", ">=1", "Rank of the keys' and values' latent vector."),
+  works("qk_head_dim", kInt, "128", ">=1", "Part of a query and key head without positions."),
+  works("qk_pos_emb_head_dim", kInt, "64", ">=1", "Part of a query and key head that is rotated."),
+  works("v_head_dim", kInt, "128", ">=1", "Size of a value head."),
+};
+
+constexpr Key kTokenizer[] = {
+  works_for("tokenizer_type", kText, "null",
+            "ByteTokenizer|NullTokenizer|HuggingFaceTokenizer|DeepSeekV2Tokenizer|DeepSeekV3Tokenizer|DeepSeekV4Tokenizer|KimiK2Tokenizer|"
+            "MixtralTokenizer|Llama2Tokenizer|Llama3Tokenizer|Llama4Tokenizer|Lfm2Tokenizer|GPT2BPETokenizer|SentencePieceTokenizer|"
+            "GPTSentencePieceTokenizer|TikTokenizer|BertWordPieceLowerCase|BertWordPieceCase|MultimodalTokenizer|NullMultimodalTokenizer|SFTTokenizer",
+            "null|ByteTokenizer|NullTokenizer", "Tokenizer of the data.", "gives the vocabulary size of the known model families"),
+  works("tokenizer_model", kText, "null", "", "Model name or folder of the tokenizer.", "gives the vocabulary size of the known model families"),
+  works("vocab_size", kInt, "null", ">=1", "Tokens of the vocabulary before padding.", "null: the tokenizer's; 131072 with mock_data"),
+  works("make_vocab_size_divisible_by", kInt, "128", ">=1", "The vocabulary is padded to a multiple of this and of the tensor-parallel size."),
+  planned("vocab_file", kText, "null", "", "Vocabulary file of the tokenizer."),
+  planned("merge_file", kText, "null", "", "Merges file of a byte-pair tokenizer."),
+  planned("vocab_extra_ids", kInt, "0", ">=0", "Sentinel tokens added to the vocabulary."),
+  planned_detail("tiktoken_pattern", kText, "null", "v1|v2", "Splitting pattern of a tiktoken vocabulary."),
+  planned_detail("tiktoken_num_special_tokens", kInt, "1000", ">=0", "Special tokens of a tiktoken vocabulary."),
+  planned_detail("tiktoken_special_tokens", kTextList, "null", "", "Names of a tiktoken vocabulary's special tokens."),
+  no_effect("legacy_tokenizer", kBool, "false", "", "Old tokenizer classes.", "there is one implementation"),
+  no_effect("trust_remote_code", kBool, "false", "", "Let a tokenizer run Python code from the hub.", "nothing here runs Python code"),
+};
+
+}  // namespace
+
+std::span<const Key> structure_keys() { return kStructure; }
+std::span<const Key> position_keys() { return kPosition; }
+std::span<const Key> latent_attention_keys() { return kLatentAttention; }
+std::span<const Key> tokenizer_keys() { return kTokenizer; }
+
+}  // namespace primus::config::rows

@@ -1,0 +1,124 @@
+// Rows: training loop, how a run ends, optimizer, learning rate.
+#include "config/key_rows.hpp"
+
+// clang-format off
+namespace primus::config::rows {
+namespace {
+
+constexpr Key kTraining[] = {
+  works("micro_batch_size", kInt, "2", ">=1", "Sequences of one forward and backward pass on a rank."),
+  works("global_batch_size", kInt, "128", ">=1", "Sequences of one optimizer step, over all ranks."),
+  works("seq_length", kInt, "4096", ">=1", "Tokens of a training sequence."),
+  works("train_iters", kInt, "null", ">=0", "Optimizer steps of the run."),
+  works("train_samples", kInt, "null", ">=1", "Sequences of the run, instead of train_iters."),
+  works("eval_iters", kInt, "32", ">=0", "Global batches of one evaluation; 0: none."),
+  works("eval_interval", kInt, "2000", ">=1", "Steps between evaluations."),
+  works("seed", kInt, "1234", ">=0", "Keys every random number of the run."),
+  works("calculate_per_token_loss", kBool, "false", "", "Weight every token alike, instead of every micro-batch."),
+  works("check_for_nan_in_loss_and_grad", kBool, "true", "", "Stop when loss or gradient is not a number."),
+  planned("check_for_spiky_loss", kBool, "false", "", "Stop when the loss jumps."),
+  planned("check_for_large_grads", kBool, "false", "", "Stop when gradients jump."),
+  planned("rampup_batch_size", kIntList, "null", "", "Start, step and samples of a growing global batch."),
+  planned("decrease_batch_size_if_needed", kBool, "false", "", "Shrink the global batch until it divides."),
+  planned("data_parallel_random_init", kBool, "false", "", "Other initial weights on every data rank."),
+  planned("full_validation", kBool, "false", "", "Evaluate on the whole held-out set."),
+  planned("multiple_validation_sets", kBool, "false", "", "Evaluate on several held-out sets apart."),
+  planned("skip_train", kBool, "false", "", "Evaluate only."),
+  planned("iterations_to_skip", kIntList, "null", "", "Steps whose data is passed over.", "", "null|[]"),
+  planned("result_rejected_tracker_filename", kText, "null", "", "File that lists the skipped steps."),
+  planned("yaml_cfg", kText, "null", "", "The framework's own configuration file."),
+  works_for("trainable", kBool, "true", "", "true", "This module is trained."),
+  no_effect("batch_size", kInt, "null", ">=1", "Old name of the micro-batch size.", "write micro_batch_size"),
+  no_effect("train_sync_interval", kInt, "null", ">=1", "Steps between host and device synchronisations.", "the host never runs ahead on the CPU"),
+  no_effect("test_mode", kBool, "false", "", "Run as a test.", "tests set what they need"),
+  no_effect("enable_experimental", kBool, "false", "", "Allow experimental features.", "features are switched on by their own keys"),
+  no_effect("onnx_safe", kBool, "null", "", "Work around an exporter.", "nothing is exported to ONNX"),
+  no_effect("bert_binary_head", kBool, "true", "", "Second head of BERT.", "models here are decoders"),
+};
+
+constexpr Key kExit[] = {
+  works("exit_interval", kInt, "null", ">=1", "End the run at a step that this divides."),
+  works("deterministic_mode", kBool, "false", "", "Two runs give the same bits."),
+  works("exit_signal_handler", kBool, "false", "", "End cleanly on SIGTERM.", "always on"),
+  planned("exit_duration_in_mins", kInt, "null", ">=1", "End the run after this time."),
+  planned_detail("exit_on_missing_checkpoint", kBool, "false", "", "End when the checkpoint to load is not there."),
+  planned("replication", kBool, "false", "", "Local checkpoints copied to other nodes."),
+  planned_detail("replication_jump", kInt, "null", ">=1", "Distance between such copies."),
+  planned_detail("replication_factor", kInt, "2", ">=1", "Number of such copies."),
+  planned("check_weight_hash_across_dp_replicas_interval", kInt, "null", ">=1", "Steps between comparisons of the replicas' weights."),
+  planned("adlr_autoresume", kBool, "false", "", "Resume through a cluster's own service."),
+  planned_detail("adlr_autoresume_interval", kInt, "1000", ">=1", "Steps between questions to that service."),
+  planned("error_injection_rate", kInt, "0", ">=0", "Wrong results on purpose, for tests of the checks."),
+  planned_detail("error_injection_type", kText, "transient_error", "correct_result|transient_error|persistent_error", "Kind of wrong result."),
+  planned("rerun_mode", kText, "disabled", "disabled|validate_results|report_stats", "Run suspicious steps again."),
+  planned("log_straggler", kBool, "false", "", "Report ranks that are slow."),
+  planned_detail("disable_straggler_on_startup", kBool, "false", "", "Such reports wait for a command."),
+  planned_detail("straggler_ctrlr_port", kInt, "65535", "1..65535", "Port of that command."),
+  planned_detail("straggler_minmax_count", kInt, "1", ">=1", "How many slow and fast ranks are named."),
+  planned("enable_ft_package", kBool, "false", "", "Watch ranks through a fault-tolerance package."),
+  planned_detail("calc_ft_timeouts", kBool, "false", "", "Measure that package's time limits."),
+  planned("run_workload_inspector_server", kBool, "false", "", "Server that answers questions about the run."),
+  planned("inprocess_restart", kBool, "false", "", "Start again without a new process."),
+};
+
+constexpr Key kOptimizer[] = {
+  works_for("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "adam", "Optimizer; adam is AdamW."),
+  works("weight_decay", kReal, "0.01", ">=0", "Decoupled weight decay; vectors have none."),
+  works("clip_grad", kReal, "1.0", ">=0", "Global gradient norm that is not exceeded; 0: no clipping."),
+  works("adam_beta1", kReal, "0.9", "0..<1", "Decay of the first moment."),
+  works("adam_beta2", kReal, "0.95", "0..<1", "Decay of the second moment."),
+  works("adam_eps", kReal, "1e-08", ">0", "Added to the root of the second moment."),
+  planned("start_weight_decay", kReal, "null", ">=0", "Weight decay at the start."),
+  planned("end_weight_decay", kReal, "null", ">=0", "Weight decay at the end."),
+  works_for("weight_decay_incr_style", kText, "constant", "constant|linear|cosine", "constant", "How weight decay changes."),
+  planned("head_lr_mult", kReal, "1.0", ">0", "Factor on the learning rate of a new head."),
+  planned_detail("sgd_momentum", kReal, "0.9", "0..<1", "Momentum of plain gradient descent."),
+  planned_detail("muon_extra_scale_factor", kReal, "1.0", ">0", "Muon: factor on the update."),
+  planned_detail("muon_scale_mode", kText, "spectral", "spectral|unit_rms_norm|shape_scaling", "Muon: how updates are scaled."),
+  planned_detail("muon_fp32_matmul_prec", kText, "medium", "low|medium|high", "Muon: precision of its matrix products."),
+  planned_detail("muon_num_ns_steps", kInt, "5", ">=1", "Muon: Newton-Schulz steps."),
+  planned_detail("muon_tp_mode", kText, "blockwise", "blockwise|duplicated|distributed", "Muon: sharded matrices."),
+  planned_detail("muon_use_nesterov", kBool, "false", "", "Muon: Nesterov momentum."),
+  planned_detail("muon_split_qkv", kBool, "true", "", "Muon: queries, keys and values apart."),
+  planned_detail("muon_momentum", kReal, "0.95", "0..<1", "Muon: momentum."),
+  planned("optimizer_cpu_offload", kBool, "false", "", "Optimizer state and step on the host."),
+  planned_detail("optimizer_offload_fraction", kReal, "1.0", "0..1", "Part of the state on the host."),
+  planned_detail("use_torch_optimizer_for_cpu_offload", kBool, "false", "", "Which optimizer steps on the host."),
+  planned_detail("overlap_cpu_optimizer_d2h_h2d", kBool, "false", "", "Copies beside the host's step."),
+  planned_detail("pin_cpu_grads", kBool, "true", "", "Host gradients in page-locked memory."),
+  planned_detail("pin_cpu_params", kBool, "true", "", "Host parameters in page-locked memory."),
+  planned("use_precision_aware_optimizer", kBool, "false", "", "Number types of gradients and moments by key."),
+  works_for("main_grads_dtype", kText, "fp32", "fp32|bf16", "fp32", "Number type of the main gradients."),
+  works_for("main_params_dtype", kText, "fp32", "fp32|fp16", "fp32", "Number type of the master weights."),
+  works_for("exp_avg_dtype", kText, "fp32", "fp32|fp16|bf16|fp8", "fp32", "Number type of the first moment."),
+  works_for("exp_avg_sq_dtype", kText, "fp32", "fp32|fp16|bf16|fp8", "fp32", "Number type of the second moment."),
+};
+
+constexpr Key kLearningRate[] = {
+  works("lr", kReal, "null", ">0", "Highest learning rate."),
+  works("min_lr", kReal, "0.0", ">=0", "Learning rate at the end of the decay."),
+  works("lr_decay_style", kText, "linear", "constant|linear|cosine|inverse-square-root|WSD", "Shape of the decay."),
+  works("lr_decay_iters", kInt, "null", ">=1", "Step at which the decay ends.", "null: train_iters"),
+  works("lr_decay_samples", kInt, "null", ">=1", "Sample at which the decay ends."),
+  works("lr_warmup_iters", kInt, "0", ">=0", "Steps over which the learning rate rises."),
+  works("lr_warmup_samples", kInt, "0", ">=0", "Samples over which the learning rate rises."),
+  works("lr_warmup_fraction", kReal, "null", "0..<1", "Part of the decay length over which the learning rate rises."),
+  works("lr_warmup_init", kReal, "0.0", ">=0", "Learning rate at the first step of the rise."),
+  works("lr_wsd_decay_style", kText, "exponential", "exponential|linear|cosine|minus_sqrt", "WSD: shape of the final decay."),
+  works("lr_wsd_decay_iters", kInt, "null", ">=1", "WSD: steps of the final decay."),
+  works("lr_wsd_decay_samples", kInt, "null", ">=1", "WSD: samples of the final decay."),
+  planned("decoupled_lr", kReal, "null", ">0", "Learning rate of embedding and output layer."),
+  planned_detail("decoupled_min_lr", kReal, "null", ">=0", "Its value at the end of the decay."),
+  planned_detail("override_opt_param_scheduler", kBool, "false", "", "On resume, this run's schedule beats the checkpoint's."),
+  planned_detail("use_checkpoint_opt_param_scheduler", kBool, "false", "", "On resume, the checkpoint's schedule beats this run's."),
+  no_effect("warmup", kInt, "null", ">=0", "Old name of the warm-up length.", "write lr_warmup_iters"),
+};
+
+}  // namespace
+
+std::span<const Key> training_keys() { return kTraining; }
+std::span<const Key> exit_keys() { return kExit; }
+std::span<const Key> optimizer_keys() { return kOptimizer; }
+std::span<const Key> learning_rate_keys() { return kLearningRate; }
+
+}  // namespace primus::config::rows

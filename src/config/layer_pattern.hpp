@@ -1,0 +1,25 @@
+#pragma once
+// Which layers are MoE: the list grammar of moe_layer_freq, read by a small parser and never by an evaluator.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/value.hpp"
+
+namespace primus::config {
+
+/// Outcome of reading a list expression: the list, or why there is none.
+struct ListExpression {
+  std::vector<std::int64_t> items;
+  std::string error;  // empty: read
+};
+
+/// Read `[0]*1+[1]*26`, also in parentheses; list := '[' integers ']' | '(' sum ')', sum := list ['*' n] {'+' ...}.
+ListExpression parse_list_expression(std::string_view text);
+
+/// Value 1 for each MoE layer, 0 for each dense one. `frequency` n makes every n-th layer MoE, the first included.
+/// Throws UserError if the pattern is malformed or its length is not `num_layers`.
+std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers);
+
+}  // namespace primus::config

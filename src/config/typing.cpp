@@ -1,0 +1,182 @@
+#include "config/typing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.hpp"
+#include "config/layer_pattern.hpp"
+#include "config/parse.hpp"
+
+namespace primus::config {
+namespace {
+
+using Typed = std::optional<Value>;
+
+// PyYAML reads these words as truth values, so existing files use them.
+std::optional<bool> truth_word(const Node& node) {
+  if (node.kind != Node::Kind::kScalar) return std::nullopt;
+  if (const auto truth = parse_bool(node.text)) return truth;
+  if (node.style == Node::Style::kQuoted || node.text.size() > 3) return std::nullopt;
+  const std::string word = lower(node.text);
+  if (word == "yes" || word == "on") return true;
+  if (word == "no" || word == "off") return false;
+  return std::nullopt;
+}
+
+Typed as_int(const Node& node) {
+  if (node.kind != Node::Kind::kScalar) return std::nullopt;
+  if (const auto integer = parse_int(node.text)) return Value{*integer};
+  // 1e3 and 5.0 are integers to whoever wrote them; 2^53 bounds what a double holds exactly.
+  const auto real = parse_real(node.text);
+  if (!real || *real != static_cast<double>(static_cast<std::int64_t>(*real)) ||
+      std::abs(*real) > 9.007199254740992e15) {
+    return std::nullopt;
+  }
+  return Value{static_cast<std::int64_t>(*real)};
+}
+
+Typed as_real(const Node& node) {
+  if (node.kind != Node::Kind::kScalar) return std::nullopt;
+  if (const auto real = parse_real(node.text)) return Value{*real};
+  return std::nullopt;
+}
+
+Typed as_text(const Node& node) {
+  if (node.kind != Node::Kind::kScalar) return std::nullopt;
+  return Value{node.text};
+}
+
+// Commas and spaces separate items when a list is written as one text.
+Typed as_list(const Node& node, Typed (*item_of)(const Node&), std::string_view separators) {
+  Value::List values;
+  std::vector<Node> items = node.items;
+  if (node.kind == Node::Kind::kMap) return std::nullopt;
+  if (node.kind == Node::Kind::kScalar) {
+    std::string text = node.text;
+    for (char& c : text) c = separators.find(c) == std::string_view::npos ? c : ' ';
+    for (const std::string& word : split(text, ' ')) {
+      if (word.empty()) continue;
+      Node item = node;
+      item.text = word;
+      items.push_back(item);
+    }
+  }
+  for (const Node& item : items) {
+    Typed value = item_of(item);
+    if (!value) return std::nullopt;
+    values.push_back(*std::move(value));
+  }
+  return Value{values};
+}
+
+Typed as_layers(const Node& node, std::string& reason) {
+  if (node.kind == Node::Kind::kList) return as_list(node, as_int, "");
+  if (node.kind != Node::Kind::kScalar) return std::nullopt;
+  if (const Typed integer = as_int(node)) {
+    if (std::get<std::int64_t>(integer->data) >= 1) return integer;
+    return std::nullopt;
+  }
+  const ListExpression list = parse_list_expression(trim(node.text));
+  reason = list.error;
+  if (!list.error.empty()) return std::nullopt;
+  return Value{node.text};
+}
+
+Typed converted(const Node& node, const Key& key, std::string& reason) {
+  switch (key.type) {
+    case KeyType::kBool: {
+      const auto truth = truth_word(node);
+      return truth ? Typed(Value{*truth}) : std::nullopt;
+    }
+    case KeyType::kInt:
+      return as_int(node);
+    case KeyType::kReal:
+      return as_real(node);
+    case KeyType::kText:
+      // Layer lists may be written as YAML lists; they are kept as the text of their items.
+      if (node.kind == Node::Kind::kList) {
+        const Typed items = as_list(node, as_text, "");
+        if (!items) return std::nullopt;
+        std::string joined;
+        for (const Value& item : std::get<Value::List>(items->data)) {
+          joined += (joined.empty() ? "" : ",") + std::get<std::string>(item.data);
+        }
+        return Value{joined};
+      }
+      return as_text(node);
+    case KeyType::kTextList:
+      return as_list(node, as_text, "");
+    case KeyType::kIntList:
+      return as_list(node, as_int, ",");
+    case KeyType::kRealList:
+      return as_list(node, as_real, ",");
+    case KeyType::kLayers:
+      return as_layers(node, reason);
+    case KeyType::kMap:
+      return node.kind == Node::Kind::kMap ? Typed(untyped_value(node)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Does a number lie in ">=1", ">0", "0..1" or "0..<1"?
+bool in_range(double value, std::string_view range) {
+  if (range.starts_with(">=")) return value >= *parse_real(range.substr(2));
+  if (range.starts_with('>')) return value > *parse_real(range.substr(1));
+  const std::size_t dots = range.find("..");
+  const std::string_view high = range.substr(dots + 2);
+  if (value < *parse_real(range.substr(0, dots))) return false;
+  return high.starts_with('<') ? value < *parse_real(high.substr(1)) : value <= *parse_real(high);
+}
+
+bool is_range(std::string_view allowed) {
+  return allowed.starts_with('>') || allowed.find("..") != std::string_view::npos;
+}
+
+std::string nearest_word(const std::string& text, const std::vector<std::string>& words) {
+  const std::vector<std::string_view> views(words.begin(), words.end());
+  const auto nearest = nearest_name(text, views);
+  return nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
+}
+
+std::optional<TypeFault> outside_allowed(const Value& value, const Node& node, const Key& key) {
+  if (key.allowed.empty()) return std::nullopt;
+  if (is_range(key.allowed)) {
+    const auto* integer = std::get_if<std::int64_t>(&value.data);
+    const double number = integer ? static_cast<double>(*integer) : std::get<double>(value.data);
+    if (in_range(number, key.allowed)) return std::nullopt;
+    return TypeFault{"out of range", expected_text(key), found_text(node), ""};
+  }
+  const std::vector<std::string> words = split(key.allowed, '|');
+  std::vector<Value> candidates{value};
+  if (const auto* list = std::get_if<Value::List>(&value.data)) candidates = *list;
+  for (const Value& candidate : candidates) {
+    const std::string& text = std::get<std::string>(candidate.data);
+    if (std::find(words.begin(), words.end(), text) != words.end()) continue;
+    return TypeFault{"not an allowed value", expected_text(key), fmt::format("'{}'", text), nearest_word(text, words)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::variant<Value, TypeFault> typed_value(const Node& node, const Key& key) {
+  // "none" is a word of some keys; Python's None, null and ~ are not.
+  if (node.is_null()) {
+    const bool empty_text_allowed = key.type == KeyType::kText && key.default_text.empty() && node.text.empty();
+    if (empty_text_allowed) return Value{std::string()};
+    if (allows_null(key)) return Value{};
+    return TypeFault{"needs a value", expected_text(key), "null", ""};
+  }
+  std::string reason;
+  const Typed value = converted(node, key, reason);
+  if (!value) {
+    const std::string message = reason.empty() ? "wrong type" : fmt::format("malformed pattern: {}", reason);
+    return TypeFault{message, expected_text(key), found_text(node), ""};
+  }
+  if (auto fault = outside_allowed(*value, node, key)) return *std::move(fault);
+  return *value;
+}
+
+}  // namespace primus::config
