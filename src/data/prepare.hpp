@@ -8,23 +8,23 @@
 namespace primus::data {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;      // text files; a folder stands for its files, recursively, in name order
-  std::string output_prefix;            // writes PREFIX_text_document.bin and .idx
+  std::vector<std::string> inputs;  // text files; a folder stands for its files, recursively, in name order
+  std::string output_prefix;        // writes PREFIX_text_document.bin and .idx
   std::string tokenizer_type = "ByteTokenizer";
-  bool append_eod = true;               // one end-of-document token after each file
-  std::vector<std::string> held_out;    // files whose tail goes to the validation set (decision 21)
-  double held_out_fraction = 0.0;       // the part of each held-out file's end that goes there
-  std::string held_out_prefix;          // writes HELD_OUT_PREFIX_text_document.bin and .idx
+  bool append_eod = true;             // one end-of-document token after each file
+  std::vector<std::string> held_out;  // files whose tail goes to the validation set (decision 21)
+  double held_out_fraction = 0.0;     // the part of each held-out file's end that goes there
+  std::string held_out_prefix;        // writes HELD_OUT_PREFIX_text_document.bin and .idx
 };
 
 struct PrepareSummary {
   std::int64_t num_documents = 0;
   std::int64_t num_tokens = 0;
   std::int64_t num_bytes = 0;
-  std::int64_t num_skipped_files = 0;   // links to, and copies or near-copies of, files already taken
+  std::int64_t num_skipped_files = 0;  // links to, and copies or near-copies of, files already taken
   std::int64_t num_held_out_tokens = 0;
   double seconds = 0.0;
-  std::vector<std::string> outputs;     // paths written
+  std::vector<std::string> outputs;  // paths written
 };
 
 /// Called with the bytes done so far and in all; for a progress bar.

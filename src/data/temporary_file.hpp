@@ -1,0 +1,47 @@
+#pragma once
+// A file that appears under its name only when it is whole.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace primus::data {
+
+/// Written beside its final place, in pieces, through a buffer; removed again unless commit() is reached.
+/// Throws UserError with the final path and the system's reason.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::string final_path);
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile();
+
+  const std::string& final_path() const { return final_path_; }
+  std::int64_t num_bytes() const { return num_bytes_; }
+
+  void append(std::span<const std::byte> bytes);
+  /// Replace bytes written earlier.
+  void overwrite(std::int64_t offset, std::span<const std::byte> bytes);
+  /// Read back bytes written earlier.
+  void read(std::int64_t offset, std::span<std::byte> out);
+  /// Everything on the disk; to be called before commit().
+  void sync();
+  /// Give the file its name.
+  void commit();
+
+ private:
+  void flush();
+  [[noreturn]] void fail(const char* what) const;
+
+  std::string final_path_;
+  std::string path_;
+  int file_ = -1;
+  std::int64_t num_bytes_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
+/// Make a rename in the folder of `path` outlast a crash of the machine.
+void sync_folder_of(const std::string& path);
+
+}  // namespace primus::data

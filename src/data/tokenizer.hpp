@@ -1,0 +1,73 @@
+#pragma once
+// Text <-> token ids. Tokenizers that need regular expressions or models register through the same interface.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace primus::data {
+
+/// Turns text into token ids and back.
+class Tokenizer {
+ public:
+  Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+  virtual ~Tokenizer() = default;
+
+  /// The `tokenizer_type` it was made from.
+  virtual std::string_view name() const = 0;
+  /// Number of ids, before any padding.
+  virtual std::int64_t vocab_size() const = 0;
+  /// Id of the end-of-document token.
+  virtual std::int64_t eod() const = 0;
+  /// Append the ids of `text` to `ids`; appending lets a caller encode a document piece by piece without copies.
+  virtual void encode(std::string_view text, std::vector<std::int64_t>& ids) const = 0;
+  /// The text of `ids`; end-of-document tokens have none. Throws UserError on an id outside the vocabulary.
+  virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
+};
+
+/// What a tokenizer may be made from; each type reads the fields that it needs.
+struct TokenizerOptions {
+  std::string type = "ByteTokenizer";  // `tokenizer_type`
+  std::string model;                   // `tokenizer_model`: a file or folder
+  std::int64_t vocab_size = 0;         // `vocab_size`; 0: the tokenizer's own
+};
+
+/// Every byte is a token; the id after the last byte ends a document.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr std::int64_t kNumBytes = 256;
+
+  std::string_view name() const override { return "ByteTokenizer"; }
+  std::int64_t vocab_size() const override { return kNumBytes + 1; }
+  std::int64_t eod() const override { return kNumBytes; }
+  void encode(std::string_view text, std::vector<std::int64_t>& ids) const override;
+  std::string decode(std::span<const std::int64_t> ids) const override;
+};
+
+/// For data that holds ids already: text is a list of decimal ids, the last id of the vocabulary ends a document.
+class NullTokenizer final : public Tokenizer {
+ public:
+  explicit NullTokenizer(std::int64_t vocab_size);
+
+  std::string_view name() const override { return "NullTokenizer"; }
+  std::int64_t vocab_size() const override { return vocab_size_; }
+  std::int64_t eod() const override { return vocab_size_ - 1; }
+  void encode(std::string_view text, std::vector<std::int64_t>& ids) const override;
+  std::string decode(std::span<const std::int64_t> ids) const override;
+
+ private:
+  std::int64_t vocab_size_;
+};
+
+/// The tokenizer of a `tokenizer_type`. Throws UserError naming the types that exist.
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
+
+/// Smallest multiple of `divisible_by` * `tensor_parallel` that holds `vocab_size` ids, so that every rank's shard of
+/// the embedding is equally large and suits the hardware.
+std::int64_t padded_vocab_size(std::int64_t vocab_size, std::int64_t divisible_by, std::int64_t tensor_parallel);
+
+}  // namespace primus::data
