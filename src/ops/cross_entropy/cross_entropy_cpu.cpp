@@ -1,0 +1,185 @@
+#include <limits>
+
+#include "ops/cross_entropy/cross_entropy.hpp"
+#include "ops/gemm/gemm.hpp"
+#include "ops/simd_math.hpp"
+
+namespace primus::ops {
+namespace {
+
+constexpr std::int64_t kElementsPerTask = 16 * 1024;
+constexpr std::int64_t kColumnBlock = 1024;  // read for its maximum, then again for its sum: stays in the L1 cache
+constexpr std::int64_t kChunkBytes = 4 * 1024 * 1024;
+constexpr std::int64_t kMinimumChunkTokens = 64;
+
+/// Largest of a block, and Σ exp(x − shift) of it.
+template <typename T>
+acc_t<T> block_maximum(const T* x, std::int64_t n) {
+  using Acc = acc_t<T>;
+  Acc largest = -std::numeric_limits<Acc>::infinity();
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t v = 0; v < n; ++v) {
+    const Acc value = static_cast<Acc>(x[v]);
+    largest = value > largest ? value : largest;
+  }
+  return largest;
+}
+template <typename T>
+acc_t<T> block_sum(const T* x, acc_t<T> shift, std::int64_t n) {
+  acc_t<T> sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t v = 0; v < n; ++v) sum += fast_exp(static_cast<acc_t<T>>(x[v]) - shift);
+  return sum;
+}
+
+template <typename Acc>
+struct SoftmaxTotals {
+  Acc maximum;  // 0 for a row of nothing but −inf, whose sum is then 0
+  Acc sum;      // Σ exp(x − maximum)
+
+  /// log Σ exp x − logit, in an order that cancels nothing when the logit is the maximum.
+  Acc loss(Acc logit) const { return std::log(sum) + (maximum - logit); }
+};
+
+/// Online softmax: one reading of the row from memory, the sum rescaled whenever a block brings a larger maximum. A NaN
+/// passes over the maximum and arrives in the sum.
+template <typename T>
+SoftmaxTotals<acc_t<T>> softmax_totals(const T* row, std::int64_t n) {
+  using Acc = acc_t<T>;
+  constexpr Acc kInfinity = std::numeric_limits<Acc>::infinity();
+  Acc maximum = -kInfinity;
+  Acc shift = 0;
+  Acc sum = 0;
+  for (std::int64_t first = 0; first < n; first += kColumnBlock) {
+    const std::int64_t block = std::min(kColumnBlock, n - first);
+    const Acc largest = block_maximum(row + first, block);
+    if (largest > maximum) {
+      sum = sum == Acc(0) ? Acc(0) : sum * fast_exp(maximum - largest);
+      maximum = largest;
+      shift = largest;
+    }
+    sum += block_sum(row + first, shift, block);
+  }
+  return {shift, sum};
+}
+
+void check_rows(const Tensor& logits_TV, const Tensor& label_T, const Tensor& loss_T) {
+  const std::int64_t tokens = label_T.numel();
+  PRIMUS_CHECK(logits_TV.dim() == 2 && logits_TV.is_contiguous() && logits_TV.size(0) == tokens,
+               "cross_entropy: logits must be [T, V], contiguous");
+  PRIMUS_CHECK(label_T.scalar_type() == at::kLong && label_T.is_contiguous(), "cross_entropy: labels must be int64");
+  PRIMUS_CHECK(loss_T.is_contiguous() && loss_T.numel() == tokens &&
+                   loss_T.scalar_type() == accumulator_type(logits_TV.scalar_type()),
+               "cross_entropy: loss must be {} [T]", c10::toString(accumulator_type(logits_TV.scalar_type())));
+}
+
+void check_labels(const Tensor& label_T, std::int64_t vocabulary) {
+  const auto* label = label_T.data_ptr<std::int64_t>();
+  for (std::int64_t t = 0; t < label_T.numel(); ++t) {
+    PRIMUS_CHECK(label[t] >= 0 && label[t] < vocabulary, "cross_entropy: label {} of token {} is outside [0, {})",
+                 label[t], t, vocabulary);
+  }
+}
+
+std::int64_t tokens_per_task(std::int64_t vocabulary) {
+  return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(1, vocabulary));
+}
+
+/// Tokens of a chunk: its logits about kChunkBytes, so that the three passes over them come from the cache, yet enough
+/// rows for the matrix products.
+std::int64_t chosen_chunk(std::int64_t chunk_tokens, const Tensor& w_VH) {
+  if (chunk_tokens > 0) return chunk_tokens;
+  const std::int64_t row_bytes =
+      std::max<std::int64_t>(1, w_VH.size(0) * static_cast<std::int64_t>(w_VH.element_size()));
+  return std::max(kMinimumChunkTokens, kChunkBytes / row_bytes);
+}
+
+/// Run `body(first token, tokens, logits of them)` chunk by chunk, logits = x · wᵀ.
+template <typename Body>
+void for_each_chunk(const Tensor& x_TH, const Tensor& w_VH, std::int64_t chunk_tokens, const Body& body) {
+  const std::int64_t num_tokens = x_TH.size(0);
+  if (num_tokens == 0) return;
+  const std::int64_t chunk = std::min(num_tokens, chosen_chunk(chunk_tokens, w_VH));
+  const Tensor buffer = at::empty({chunk, w_VH.size(0)}, x_TH.options());
+  for (std::int64_t first = 0; first < num_tokens; first += chunk) {
+    const std::int64_t tokens = std::min(chunk, num_tokens - first);
+    Tensor logits = buffer.narrow(0, 0, tokens);
+    linear_forward(x_TH.narrow(0, first, tokens), w_VH, logits);
+    body(first, tokens, logits);
+  }
+}
+
+}  // namespace
+
+void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, Tensor& loss_T) {
+  check_rows(logits_TV, label_T, loss_T);
+  PRIMUS_CHECK(
+      grad_T.is_contiguous() && grad_T.numel() == label_T.numel() && grad_T.scalar_type() == loss_T.scalar_type(),
+      "cross_entropy: grad must be like loss");
+  const std::int64_t vocabulary = logits_TV.size(1);
+  check_labels(label_T, vocabulary);
+  const auto* label = label_T.data_ptr<std::int64_t>();
+  dispatch_floating(logits_TV.scalar_type(), "cross_entropy_forward_backward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using Acc = acc_t<T>;
+    T* logits = logits_TV.data_ptr<T>();
+    const Acc* grad = grad_T.data_ptr<Acc>();
+    Acc* loss = loss_T.data_ptr<Acc>();
+    at::parallel_for(0, label_T.numel(), tokens_per_task(vocabulary), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        T* row = logits + t * vocabulary;
+        const SoftmaxTotals<Acc> totals = softmax_totals(row, vocabulary);
+        const Acc shift = totals.maximum;
+        const Acc label_logit = static_cast<Acc>(row[label[t]]);
+        loss[t] = totals.loss(label_logit);
+        const Acc factor = grad[t] / totals.sum;
+        const Acc label_gradient = std::fma(fast_exp(label_logit - shift), factor, -grad[t]);
+#pragma omp simd
+        for (std::int64_t v = 0; v < vocabulary; ++v) {
+          row[v] = static_cast<T>(fast_exp(static_cast<Acc>(row[v]) - shift) * factor);
+        }
+        row[label[t]] = static_cast<T>(label_gradient);
+      }
+    });
+  });
+}
+
+void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tensor& loss_T) {
+  check_rows(logits_TV, label_T, loss_T);
+  const std::int64_t vocabulary = logits_TV.size(1);
+  check_labels(label_T, vocabulary);
+  const auto* label = label_T.data_ptr<std::int64_t>();
+  dispatch_floating(logits_TV.scalar_type(), "cross_entropy_forward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using Acc = acc_t<T>;
+    const T* logits = logits_TV.data_ptr<T>();
+    Acc* loss = loss_T.data_ptr<Acc>();
+    at::parallel_for(0, label_T.numel(), tokens_per_task(vocabulary), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        const T* row = logits + t * vocabulary;
+        loss[t] = softmax_totals(row, vocabulary).loss(static_cast<Acc>(row[label[t]]));
+      }
+    });
+  });
+}
+
+void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
+                          std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH) {
+  for_each_chunk(x_TH, w_VH, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
+    Tensor loss = loss_T.narrow(0, first, tokens);
+    Tensor dx = dx_TH.narrow(0, first, tokens);
+    cross_entropy_forward_backward(logits, label_T.narrow(0, first, tokens), grad_T.narrow(0, first, tokens), loss);
+    linear_dgrad(logits, w_VH, dx);
+    linear_wgrad(logits, x_TH.narrow(0, first, tokens), main_grad_VH);
+  });
+}
+
+void linear_cross_entropy_loss(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, std::int64_t chunk_tokens,
+                               Tensor& loss_T) {
+  for_each_chunk(x_TH, w_VH, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
+    Tensor loss = loss_T.narrow(0, first, tokens);
+    cross_entropy_forward(logits, label_T.narrow(0, first, tokens), loss);
+  });
+}
+
+}  // namespace primus::ops

@@ -1,0 +1,157 @@
+#include "ops/permute/permute.hpp"
+
+#include <cstring>
+#include <limits>
+
+namespace primus::ops {
+namespace {
+
+constexpr std::int64_t kBytesPerTask = 64 * 1024;
+constexpr std::int64_t kValuesPerTask = 16 * 1024;
+constexpr std::int64_t kPlanBlock = 8192;   // choices whose experts are counted, then placed, by one task
+constexpr std::int64_t kColumnBlock = 512;  // accumulators of unpermute_sum: 2 or 4 KiB, in the L1 cache
+
+void check_int32(const Tensor& x, std::int64_t numel, const char* name) {
+  PRIMUS_CHECK(x.scalar_type() == at::kInt && x.is_contiguous(), "permute: {} must be int32, contiguous", name);
+  PRIMUS_CHECK(x.numel() == numel, "permute: {} holds {} values, not {}", name, x.numel(), numel);
+}
+
+/// out[i] = values[position[i]].
+void gather_values(const Tensor& values, const Tensor& position, Tensor& out) {
+  check_int32(position, out.numel(), "the index");
+  PRIMUS_CHECK(values.is_contiguous() && out.is_contiguous() && values.scalar_type() == out.scalar_type() &&
+                   values.numel() == out.numel(),
+               "permute: values do not agree");
+  const auto* index = position.data_ptr<std::int32_t>();
+  dispatch_floating(values.scalar_type(), "permute_values", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* source = values.data_ptr<T>();
+    T* target = out.data_ptr<T>();
+    at::parallel_for(0, out.numel(), kValuesPerTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) target[i] = source[index[i]];
+    });
+  });
+}
+
+}  // namespace
+
+void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offsets, Tensor& row_of_TK,
+                  Tensor& slot_of_R) {
+  const std::int64_t num_slots = index_TK.numel();
+  PRIMUS_CHECK(num_slots <= std::numeric_limits<std::int32_t>::max(), "permute: {} rows do not fit into int32",
+               num_slots);
+  check_int32(index_TK, num_slots, "index");
+  check_int32(offsets, num_experts + 1, "offsets");
+  check_int32(row_of_TK, num_slots, "row_of_TK");
+  check_int32(slot_of_R, num_slots, "slot_of_R");
+  const auto* expert = index_TK.data_ptr<std::int32_t>();
+  auto* offset = offsets.data_ptr<std::int32_t>();
+  auto* row = row_of_TK.data_ptr<std::int32_t>();
+  auto* slot = slot_of_R.data_ptr<std::int32_t>();
+
+  // A counting sort in three steps: each block counts its experts, the counts become each block's first row of every
+  // expert, each block places its choices. Stable for any number of blocks and threads.
+  const std::int64_t num_blocks = (num_slots + kPlanBlock - 1) / kPlanBlock;
+  std::vector<std::int32_t> next_row(static_cast<std::size_t>(num_blocks * num_experts), 0);
+  const auto for_each_block = [&](const auto& body) {
+    at::parallel_for(0, num_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = begin; b < end; ++b) {
+        body(next_row.data() + b * num_experts, b * kPlanBlock, std::min(num_slots, (b + 1) * kPlanBlock));
+      }
+    });
+  };
+  for_each_block([&](std::int32_t* count, std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      PRIMUS_CHECK(expert[i] >= 0 && expert[i] < num_experts, "permute: expert {} is not one of {}", expert[i],
+                   num_experts);
+      ++count[expert[i]];
+    }
+  });
+  std::int32_t running = 0;
+  for (std::int64_t e = 0; e < num_experts; ++e) {
+    offset[e] = running;
+    for (std::int64_t b = 0; b < num_blocks; ++b) {
+      const std::int32_t count = std::exchange(next_row[static_cast<std::size_t>(b * num_experts + e)], running);
+      running += count;
+    }
+  }
+  offset[num_experts] = running;
+  for_each_block([&](std::int32_t* next, std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      const std::int32_t r = next[expert[i]]++;
+      row[i] = r;
+      slot[r] = static_cast<std::int32_t>(i);
+    }
+  });
+}
+
+void permute_rows(const Tensor& x_TH, const Tensor& slot_of_R, std::int64_t top_k, Tensor& x_RH) {
+  PRIMUS_CHECK(top_k >= 1, "permute: top_k is {}", top_k);
+  PRIMUS_CHECK(x_TH.is_contiguous() && x_RH.is_contiguous() && x_TH.scalar_type() == x_RH.scalar_type() &&
+                   x_TH.size(1) == x_RH.size(1),
+               "permute: rows do not agree");
+  const std::int64_t num_rows = x_RH.size(0);
+  check_int32(slot_of_R, num_rows, "slot_of_R");
+  const auto* slot = slot_of_R.data_ptr<std::int32_t>();
+  const std::int64_t row_bytes = x_TH.size(1) * static_cast<std::int64_t>(x_TH.element_size());
+  const auto* source = static_cast<const char*>(x_TH.data_ptr());
+  auto* target = static_cast<char*>(x_RH.data_ptr());
+  const std::int64_t rows_per_task = std::max<std::int64_t>(1, kBytesPerTask / std::max<std::int64_t>(1, row_bytes));
+  at::parallel_for(0, num_rows, rows_per_task, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t t = slot[r] / top_k;
+      PRIMUS_DCHECK(t >= 0 && t < x_TH.size(0), "permute: row {} asks for token {} of {}", r, t, x_TH.size(0));
+      std::memcpy(target + r * row_bytes, source + t * row_bytes, static_cast<std::size_t>(row_bytes));
+    }
+  });
+}
+
+void permute_values(const Tensor& prob_TK, const Tensor& slot_of_R, Tensor& prob_R) {
+  gather_values(prob_TK, slot_of_R, prob_R);
+}
+
+void unpermute_values(const Tensor& prob_R, const Tensor& row_of_TK, Tensor& prob_TK) {
+  gather_values(prob_R, row_of_TK, prob_TK);
+}
+
+void unpermute_sum(const Tensor& y_RH, const Tensor& row_of_TK, Tensor& y_TH, Write write) {
+  PRIMUS_CHECK(row_of_TK.dim() == 2, "permute: row_of_TK must be [T, K]");
+  const std::int64_t num_tokens = row_of_TK.size(0);
+  const std::int64_t top_k = row_of_TK.size(1);
+  check_int32(row_of_TK, num_tokens * top_k, "row_of_TK");
+  PRIMUS_CHECK(y_RH.is_contiguous() && y_TH.is_contiguous() && y_RH.scalar_type() == y_TH.scalar_type() &&
+                   y_RH.size(1) == y_TH.size(1) && y_TH.size(0) == num_tokens,
+               "permute: rows do not agree");
+  const std::int64_t width = y_TH.size(1);
+  const auto* row_of = row_of_TK.data_ptr<std::int32_t>();
+  dispatch_floating(y_TH.scalar_type(), "unpermute_sum", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using Acc = acc_t<T>;
+    const T* source = y_RH.data_ptr<T>();
+    T* target = y_TH.data_ptr<T>();
+    const std::int64_t token_bytes = std::max<std::int64_t>(1, top_k * width * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t tokens_per_task = std::max<std::int64_t>(1, kBytesPerTask / token_bytes);
+    at::parallel_for(0, num_tokens, tokens_per_task, [&](std::int64_t begin, std::int64_t end) {
+      std::array<Acc, kColumnBlock> sum;
+      for (std::int64_t t = begin; t < end; ++t) {
+        for (std::int64_t column = 0; column < width; column += kColumnBlock) {
+          const std::int64_t block = std::min(kColumnBlock, width - column);
+          sum.fill(Acc(0));
+          for (std::int64_t k = 0; k < top_k; ++k) {
+            const std::int64_t r = row_of[t * top_k + k];
+            PRIMUS_DCHECK(r >= 0 && r < y_RH.size(0), "permute: token {} asks for row {} of {}", t, r, y_RH.size(0));
+            const T* from = source + r * width + column;
+            for (std::int64_t h = 0; h < block; ++h) sum[h] += static_cast<Acc>(from[h]);
+          }
+          T* to = target + t * width + column;
+          if (write == Write::kAccumulate) {
+            for (std::int64_t h = 0; h < block; ++h) sum[h] += static_cast<Acc>(to[h]);
+          }
+          for (std::int64_t h = 0; h < block; ++h) to[h] = static_cast<T>(sum[h]);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace primus::ops
