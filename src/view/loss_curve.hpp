@@ -12,8 +12,8 @@ struct CurvePoint {
 };
 
 struct Curve {
-  std::string name;                 // legend text
-  std::vector<CurvePoint> points;   // ascending steps
+  std::string name;                // legend text
+  std::vector<CurvePoint> points;  // ascending steps
 };
 
 /// A horizontal line with a name, for instance what a bigram model reaches.
