@@ -9,7 +9,8 @@ namespace primus::ops {
 /// Which elements form a pair: (i, i + P/2) or (2i, 2i + 1).
 enum class RopeLayout { kHalves, kInterleaved };
 
-/// q_TAQ [T, A, N+P] in place: rotate its last P elements by the position t mod S. cos, sin: [S, P/2], fp32 or fp64.
+/// q_TAQ [T, A, N+P] in place: rotate its last P elements by the position t mod S. cos, sin: [S, P/2], fp32
+/// (fp64 beside fp64).
 /// k_TAQ [T, A, N+P] <- per head: kv's N key elements, then the rotated k_pe; v_TAV <- kv's V value elements.
 /// kv_TA(N+V) [T, A, N+V]; k_pe_TP [T, P] (row stride allowed), shared by all heads.
 void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Tensor& cos_SP, const Tensor& sin_SP,

@@ -1,0 +1,162 @@
+#include "ops/rms_norm/rms_norm.hpp"
+
+namespace primus::ops {
+namespace {
+
+// The weight's gradient is summed in at most this many fixed parts, so that its bits do not depend on the threads.
+constexpr std::int64_t kGradientParts = 16;
+constexpr std::int64_t kElementsPerTask = 16384;
+
+void check_rows(const Tensor& rows_TH, const Tensor& like_TH, const char* name) {
+  PRIMUS_CHECK(rows_TH.dim() == 2 && rows_TH.sizes() == like_TH.sizes(), "rms_norm: shape of {}", name);
+  PRIMUS_CHECK(rows_TH.stride(1) == 1 || rows_TH.size(1) <= 1, "rms_norm: rows of {} must be dense", name);
+  PRIMUS_CHECK(rows_TH.scalar_type() == like_TH.scalar_type(), "rms_norm: element type of {}", name);
+}
+
+void check_operands(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T) {
+  PRIMUS_CHECK(weight_H.is_contiguous() && weight_H.numel() == x_TH.size(1), "rms_norm: shape of weight");
+  PRIMUS_CHECK(weight_H.scalar_type() == x_TH.scalar_type(), "rms_norm: weight and x differ in type");
+  PRIMUS_CHECK(rstd_T.is_contiguous() && rstd_T.numel() == x_TH.size(0), "rms_norm: shape of rstd");
+  PRIMUS_CHECK(rstd_T.scalar_type() == accumulator_type(x_TH.scalar_type()), "rms_norm: element type of rstd");
+}
+
+std::int64_t rows_per_task(std::int64_t width) {
+  return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(width, 1));
+}
+
+template <typename T>
+acc_t<T> sum_of_squares(const T* x, std::int64_t width) {
+  using Acc = acc_t<T>;
+  Acc sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t h = 0; h < width; ++h) sum += static_cast<Acc>(x[h]) * static_cast<Acc>(x[h]);
+  return sum;
+}
+
+// The one place that rounds y: forward and apply are equal bit for bit because both end here.
+template <typename T>
+void normalise_row(const T* x, const T* weight, acc_t<T> rstd, T* y, std::int64_t width) {
+  using Acc = acc_t<T>;
+#pragma omp simd
+  for (std::int64_t h = 0; h < width; ++h) {
+    y[h] = static_cast<T>(static_cast<Acc>(x[h]) * rstd * static_cast<Acc>(weight[h]));
+  }
+}
+
+// dx of one row, and its share of the weight's gradient: with g = dy · weight and n = x · rstd,
+// dx = rstd · (g − n · mean(g · n)) and dweight = dy · n.
+template <typename T, Write write>
+void backward_row(const T* dy, const T* x, const T* weight, acc_t<T> rstd, T* dx, acc_t<T>* dweight,
+                  std::int64_t width) {
+  using Acc = acc_t<T>;
+  Acc dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (std::int64_t h = 0; h < width; ++h) {
+    const Acc product = static_cast<Acc>(dy[h]) * static_cast<Acc>(x[h]) * rstd;
+    dot += product * static_cast<Acc>(weight[h]);
+    dweight[h] += product;
+  }
+  const Acc mean = dot / static_cast<Acc>(width);
+#pragma omp simd
+  for (std::int64_t h = 0; h < width; ++h) {
+    const Acc normalised = static_cast<Acc>(x[h]) * rstd;
+    Acc value = rstd * (static_cast<Acc>(dy[h]) * static_cast<Acc>(weight[h]) - normalised * mean);
+    if constexpr (write == Write::kAccumulate) value += static_cast<Acc>(dx[h]);
+    dx[h] = static_cast<T>(value);
+  }
+}
+
+template <typename T, Write write>
+void backward_rows(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T, Tensor& dx_TH,
+                   Tensor& main_grad_H) {
+  using Acc = acc_t<T>;
+  const std::int64_t rows = x_TH.size(0);
+  const std::int64_t width = x_TH.size(1);
+  const std::int64_t part_rows = std::max(rows_per_task(width), at::divup(rows, kGradientParts));
+  const std::int64_t parts = at::divup(rows, part_rows);
+  const Tensor partial_PH = at::zeros({parts, width}, main_grad_H.scalar_type());
+  Acc* partial = partial_PH.data_ptr<Acc>();
+  const T* dy = dy_TH.data_ptr<T>();
+  const T* x = x_TH.data_ptr<T>();
+  const T* weight = weight_H.data_ptr<T>();
+  const Acc* rstd = rstd_T.data_ptr<Acc>();
+  T* dx = dx_TH.data_ptr<T>();
+  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      const std::int64_t last = std::min(rows, (part + 1) * part_rows);
+      for (std::int64_t t = part * part_rows; t < last; ++t) {
+        backward_row<T, write>(dy + t * dy_TH.stride(0), x + t * x_TH.stride(0), weight, rstd[t],
+                               dx + t * dx_TH.stride(0), partial + part * width, width);
+      }
+    }
+  });
+  Acc* gradient = main_grad_H.data_ptr<Acc>();
+  for (std::int64_t part = 0; part < parts; ++part) {
+#pragma omp simd
+    for (std::int64_t h = 0; h < width; ++h) gradient[h] += partial[part * width + h];
+  }
+}
+
+}  // namespace
+
+void rms_norm_forward(const Tensor& x_TH, const Tensor& weight_H, double epsilon, Tensor& y_TH, Tensor& rstd_T) {
+  check_rows(x_TH, x_TH, "x");
+  check_rows(y_TH, x_TH, "y");
+  check_operands(x_TH, weight_H, rstd_T);
+  const std::int64_t width = x_TH.size(1);
+  dispatch_floating(x_TH.scalar_type(), "rms_norm_forward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using Acc = acc_t<T>;
+    const T* x = x_TH.data_ptr<T>();
+    const T* weight = weight_H.data_ptr<T>();
+    T* y = y_TH.data_ptr<T>();
+    Acc* rstd = rstd_T.data_ptr<Acc>();
+    at::parallel_for(0, x_TH.size(0), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        const T* row = x + t * x_TH.stride(0);
+        const Acc mean = sum_of_squares(row, width) / static_cast<Acc>(width);
+        rstd[t] = Acc{1} / std::sqrt(mean + static_cast<Acc>(epsilon));
+        normalise_row(row, weight, rstd[t], y + t * y_TH.stride(0), width);
+      }
+    });
+  });
+}
+
+void rms_norm_apply(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T, Tensor& y_TH) {
+  check_rows(x_TH, x_TH, "x");
+  check_rows(y_TH, x_TH, "y");
+  check_operands(x_TH, weight_H, rstd_T);
+  const std::int64_t width = x_TH.size(1);
+  dispatch_floating(x_TH.scalar_type(), "rms_norm_apply", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* x = x_TH.data_ptr<T>();
+    const T* weight = weight_H.data_ptr<T>();
+    const acc_t<T>* rstd = rstd_T.data_ptr<acc_t<T>>();
+    T* y = y_TH.data_ptr<T>();
+    at::parallel_for(0, x_TH.size(0), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        normalise_row(x + t * x_TH.stride(0), weight, rstd[t], y + t * y_TH.stride(0), width);
+      }
+    });
+  });
+}
+
+void rms_norm_backward(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T,
+                       Tensor& dx_TH, Write write, Tensor& main_grad_H) {
+  check_rows(x_TH, x_TH, "x");
+  check_rows(dy_TH, x_TH, "dy");
+  check_rows(dx_TH, x_TH, "dx");
+  check_operands(x_TH, weight_H, rstd_T);
+  PRIMUS_CHECK(main_grad_H.is_contiguous() && main_grad_H.numel() == x_TH.size(1), "rms_norm: shape of main_grad");
+  PRIMUS_CHECK(main_grad_H.scalar_type() == rstd_T.scalar_type(), "rms_norm: element type of main_grad");
+  dispatch_floating(x_TH.scalar_type(), "rms_norm_backward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (write == Write::kAccumulate) {
+      backward_rows<T, Write::kAccumulate>(dy_TH, x_TH, weight_H, rstd_T, dx_TH, main_grad_H);
+    } else {
+      backward_rows<T, Write::kOverwrite>(dy_TH, x_TH, weight_H, rstd_T, dx_TH, main_grad_H);
+    }
+  });
+}
+
+}  // namespace primus::ops
