@@ -1,0 +1,54 @@
+#pragma once
+// The contract of every layer (D1): explicit forward, backward and weight gradient, and what the step tells them.
+// Legend: T tokens of the micro-batch, H hidden.
+#include "comm/group.hpp"
+#include "nn/parameter.hpp"
+#include "nn/saved.hpp"
+
+namespace primus::nn {
+
+/// Evaluation keeps nothing for backward and leaves counters as they are (D7).
+enum class Mode { kTraining, kEvaluation };
+
+/// Weight gradients right behind the input gradients, or in an action of their own (zero-bubble, overlap).
+enum class WeightGradTiming { kWithBackward, kDeferred };
+
+/// Tables of the rotary embedding, [S, rotary/2], in the type of statistics.
+struct RopeTables {
+  Tensor cos_SP;
+  Tensor sin_SP;
+};
+
+/// What a micro-batch's passes need beside the tensors.
+struct StepContext {
+  Mode mode = Mode::kTraining;
+  WeightGradTiming weight_grad = WeightGradTiming::kWithBackward;
+  model::BatchShape batch;
+  RopeTables rope;
+  double aux_scale = 1.0;  // d(step loss) / d(auxiliary loss of a micro-batch): 1 / number of micro-batches
+  comm::Groups groups = comm::Groups::single();
+};
+
+/// A part of a transformer layer between its norm and the residual stream.
+class Sublayer {
+ public:
+  virtual ~Sublayer() = default;
+
+  /// Adds the output to residual_TH. x_TH, the normed input, is not kept: the caller gives it again.
+  virtual void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) = 0;
+
+  /// dx_TH (overwritten) from dy_TH. With kWithBackward the weight gradients are added too; with kDeferred, x_TH, dy_TH
+  /// and what weight_grad needs stay alive in `saved` until it ran. Saved tensors are released as they become useless.
+  virtual void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
+                        Tensor& dx_TH) = 0;
+
+  /// Adds the weight gradients that a deferred backward left, and forgets what it left.
+  virtual void weight_grad(Saved& saved) = 0;
+};
+
+/// An uninitialised tensor of the type of `like`.
+inline Tensor workspace(std::initializer_list<std::int64_t> shape, const Tensor& like) {
+  return at::empty(shape, like.options());
+}
+
+}  // namespace primus::nn

@@ -1,0 +1,42 @@
+#pragma once
+// Multi-head latent attention (DeepSeek-V2): queries direct or through a low rank, keys and values through a low rank,
+// position in extra elements that all heads share on the key side.
+#include "nn/layer.hpp"
+
+namespace primus::nn {
+
+class MlaAttention final : public Sublayer {
+ public:
+  MlaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters);
+
+  void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
+  void weight_grad(Saved& saved) override;
+
+ private:
+  /// The low-rank part of the queries; absent when the projection is direct.
+  struct QueryDown {
+    Parameter& weight;
+    Parameter& norm;
+  };
+
+  void query_forward(const Tensor& x_TH, Saved& saved);
+  /// Adds the queries' share to dx_TH; returns the tensors that their weight gradients need.
+  void query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
+                      std::vector<Tensor>& deferred);
+  void attention_core_backward(const Tensor& dcontext_TV, Saved& saved, const StepContext& step, Tensor& dq, Tensor& dk,
+                               Tensor& dv);
+  void add_weight_gradients(const std::vector<Tensor>& deferred);
+
+  model::MlaSpec mla_;
+  double norm_epsilon_;
+  double softmax_scale_;
+  std::optional<QueryDown> query_down_;
+  Parameter& query_;  // linear_q_proj, or linear_q_up_proj behind the low rank
+  Parameter& kv_down_;
+  Parameter& kv_norm_;
+  Parameter& kv_up_;
+  Parameter& output_;
+};
+
+}  // namespace primus::nn

@@ -1,0 +1,81 @@
+#include "nn/output_layer.hpp"
+
+#include "ops/cross_entropy/cross_entropy.hpp"
+#include "ops/gemm/gemm.hpp"
+#include "ops/rms_norm/rms_norm.hpp"
+
+// Legend: T tokens, H hidden, V padded vocabulary.
+namespace primus::nn {
+namespace {
+
+using Slot = model::OutputSlot;
+
+constexpr std::int64_t kChosenChunk = 0;
+
+}  // namespace
+
+OutputLayer::OutputLayer(const model::ModelSpec& spec, model::LossFusion fusion, ParameterStore& parameters)
+    : norm_epsilon_(spec.norm_epsilon),
+      fusion_(fusion),
+      norm_(parameters.get("decoder.final_layernorm.weight")),
+      weight_(parameters.get(spec.output_weight == model::OutputWeight::kOwn ? "output_layer.weight"
+                                                                             : "embedding.word_embeddings.weight")) {}
+
+Tensor OutputLayer::normed(const Tensor& input, const Tensor& rstd) const {
+  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
+  ops::rms_norm_apply(input, norm_.weight, rstd, normed_TH);
+  return normed_TH;
+}
+
+Tensor OutputLayer::forward(Saved& saved, const StepContext& step, const LossInput& input) {
+  const Tensor& hidden = saved.at(Slot::kInput);
+  const std::int64_t tokens = hidden.size(0);
+  Tensor normed_TH = workspace({tokens, hidden.size(1)}, hidden);
+  ops::rms_norm_forward(hidden, norm_.weight, norm_epsilon_, normed_TH, saved.allocate(Slot::kRstd));
+  Tensor loss_T = at::empty({tokens}, input.mask_T.options());
+  if (step.mode == Mode::kEvaluation) {
+    ops::linear_cross_entropy_loss(normed_TH, weight_.weight, input.label_T, kChosenChunk, loss_T);
+    return loss_T;
+  }
+  const Tensor grad_T = input.mask_T.mul(input.inverse_num_tokens);
+  if (fusion_ == model::LossFusion::kFused) {
+    ops::linear_cross_entropy(normed_TH, weight_.weight, input.label_T, grad_T, kChosenChunk, loss_T,
+                              saved.allocate(Slot::kHiddenGradient), weight_.main_grad);
+  } else {
+    Tensor& logits_TV = saved.allocate(Slot::kLogits);
+    ops::linear_forward(normed_TH, weight_.weight, logits_TV);
+    ops::cross_entropy_forward_backward(logits_TV, input.label_T, grad_T, loss_T);
+  }
+  return loss_T;
+}
+
+Tensor OutputLayer::backward(Saved& saved, const StepContext& step) {
+  const Tensor hidden = saved.at(Slot::kInput);
+  const Tensor rstd = saved.at(Slot::kRstd);
+  Tensor dnormed_TH;
+  if (fusion_ == model::LossFusion::kFused) {
+    dnormed_TH = saved.at(Slot::kHiddenGradient);
+  } else {
+    const Tensor& dlogits_TV = saved.at(Slot::kLogits);
+    dnormed_TH = workspace({hidden.size(0), hidden.size(1)}, hidden);
+    ops::linear_dgrad(dlogits_TV, weight_.weight, dnormed_TH);
+    const Tensor normed_TH = normed(hidden, rstd);
+    if (step.weight_grad == WeightGradTiming::kDeferred) {
+      saved.deferred() = {dlogits_TV, normed_TH};
+    } else {
+      ops::linear_wgrad(dlogits_TV, normed_TH, weight_.main_grad);
+    }
+  }
+  Tensor dhidden_TH = workspace({hidden.size(0), hidden.size(1)}, hidden);
+  ops::rms_norm_backward(dnormed_TH, hidden, norm_.weight, rstd, dhidden_TH, ops::Write::kOverwrite, norm_.main_grad);
+  for (const int slot : {Slot::kInput, Slot::kRstd, Slot::kHiddenGradient, Slot::kLogits}) saved.release(slot);
+  return dhidden_TH;
+}
+
+void OutputLayer::weight_grad(Saved& saved) {
+  if (saved.deferred().empty()) return;
+  ops::linear_wgrad(saved.deferred()[0], saved.deferred()[1], weight_.main_grad);
+  saved.deferred().clear();
+}
+
+}  // namespace primus::nn

@@ -1,0 +1,76 @@
+#include "nn/parameter.hpp"
+
+#include "base/philox.hpp"
+#include "ops/allocator.hpp"
+
+namespace primus::nn {
+
+namespace {
+
+constexpr std::int64_t kValuesPerTask = 1 << 14;
+
+template <typename Value>
+void fill(Tensor& weight, const Value& value_of_index) {
+  ops::dispatch_floating(weight.scalar_type(), "initialise", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* values = weight.data_ptr<T>();
+    at::parallel_for(0, weight.numel(), kValuesPerTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) values[i] = static_cast<T>(value_of_index(i));
+    });
+  });
+}
+
+}  // namespace
+
+void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed, Tensor& weight) {
+  switch (descriptor.init.kind) {
+    case model::InitKind::kOnes:
+      fill(weight, [](std::int64_t) { return 1.0; });
+      return;
+    case model::InitKind::kZeros:
+      fill(weight, [](std::int64_t) { return 0.0; });
+      return;
+    case model::InitKind::kNormal: {
+      const Philox generator(seed, descriptor.name);
+      const double std = descriptor.init.std;
+      fill(weight, [&](std::int64_t i) { return std * generator.normal(static_cast<std::uint64_t>(i)); });
+      return;
+    }
+  }
+}
+
+ParameterStore::ParameterStore(std::vector<model::ParameterDescriptor> descriptors, const model::NumericPolicy& policy,
+                               std::uint64_t seed) {
+  for (model::ParameterDescriptor& descriptor : descriptors) {
+    auto parameter = std::make_unique<Parameter>();
+    {
+      const ops::MemoryScope scope(ops::MemoryTag::kParameters);
+      // Buffers steer routing in fp32 whatever the weights are (semantics.md 1.1).
+      const bool trained = descriptor.trained == model::Trained::kYes;
+      parameter->weight = at::empty(descriptor.shape, ops::to_aten(trained ? policy.parameters : policy.router));
+      initialise(descriptor, seed, parameter->weight);
+    }
+    if (descriptor.trained == model::Trained::kYes) {
+      const ops::MemoryScope scope(ops::MemoryTag::kMainGradients);
+      parameter->main_grad = at::zeros(descriptor.shape, ops::to_aten(policy.main_gradients));
+    }
+    parameter->descriptor = std::move(descriptor);
+    const bool is_new = by_name_.emplace(parameter->descriptor.name, parameter.get()).second;
+    PRIMUS_CHECK(is_new, "two parameters are called {}", parameter->descriptor.name);
+    parameters_.push_back(std::move(parameter));
+  }
+}
+
+Parameter& ParameterStore::get(std::string_view name) {
+  const auto found = by_name_.find(name);
+  PRIMUS_CHECK(found != by_name_.end(), "there is no parameter {}", name);
+  return *found->second;
+}
+
+void ParameterStore::zero_main_gradients() {
+  for (const auto& parameter : parameters_) {
+    if (parameter->main_grad.defined()) parameter->main_grad.zero_();
+  }
+}
+
+}  // namespace primus::nn

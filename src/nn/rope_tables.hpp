@@ -1,0 +1,17 @@
+#pragma once
+// Rotary tables and the softmax scale that belongs to them (decision 13).
+#include "model/model_spec.hpp"
+#include "nn/layer.hpp"
+
+namespace primus::nn {
+
+/// Inverse frequencies of the rotary_dim/2 pairs, YaRN's where the spec says so.
+std::vector<double> inverse_frequencies(const model::RopeSpec& rope);
+
+/// cos and sin for positions 0 .. seq_length-1, YaRN's magnitude m(s, mscale)/m(s, mscale_all_dim) multiplied in.
+RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at::ScalarType dtype);
+
+/// 1/sqrt(query_dim), times m(s, mscale_all_dim)² with YaRN.
+double softmax_scale(const model::RopeSpec& rope, std::int64_t query_dim);
+
+}  // namespace primus::nn
