@@ -1,0 +1,77 @@
+#include "config/merge.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "config/key_table.hpp"
+#include "config/typing.hpp"
+
+namespace primus::config {
+namespace {
+
+Problem problem_of(const Node& node, const std::string& written) {
+  return {.file = node.origin.file, .line = node.origin.line, .key = written};
+}
+
+Problem unknown_key(const Node& value, std::string_view key, const std::string& written) {
+  Problem problem = problem_of(value, written);
+  if (const std::string_view successor = successor_of_removed_key(key); !successor.empty()) {
+    problem.message = "this key was removed";
+    problem.nearest = fmt::format("write {} instead", successor);
+    return problem;
+  }
+  problem.message = "unknown key";
+  problem.nearest = nearest_key_hint(key);
+  return problem;
+}
+
+}  // namespace
+
+void SettingMerger::add_layer(const Node& map, Layer layer, const std::string& prefix) {
+  for (const Node::Entry& entry : map.entries) add(entry.key, entry.value, layer, prefix + entry.key);
+}
+
+void SettingMerger::add(std::string_view key, const Node& value, Layer layer, const std::string& written) {
+  const Key* row = find_key(key);
+  if (!row) {
+    problems_.push_back(unknown_key(value, key, written));
+    return;
+  }
+  const auto [found, is_new] = entries_.try_emplace(std::string(row->name));
+  Entry& entry = found->second;
+  Node node = value;
+  if (!is_new && row->type == KeyType::kMap) node = merged(entry.node, std::move(node));
+  const std::variant<Value, TypeFault> typed = typed_value(node, *row);
+  if (const auto* fault = std::get_if<TypeFault>(&typed)) {
+    Problem problem = problem_of(value, written);
+    problem.message = fault->message;
+    problem.expected = fault->expected;
+    problem.found = fault->found;
+    problem.nearest = fault->nearest;
+    problems_.push_back(std::move(problem));
+    if (is_new) entries_.erase(found);
+    return;
+  }
+  const Value& result = std::get<Value>(typed);
+  if (!is_new && entry.layer == layer && layer != Layer::kCommandLine && entry.name != key && entry.value != result) {
+    Problem problem = problem_of(value, written);
+    problem.message =
+        fmt::format("conflicts with {} at line {}: two names of one key", entry.name, entry.node.origin.line);
+    problem.expected = to_text(entry.value);
+    problem.found = to_text(result);
+    problems_.push_back(std::move(problem));
+    return;
+  }
+  node.origin.file = value.origin.file;
+  node.origin.line = value.origin.line;
+  entry = {std::move(node), result, layer, std::string(key)};
+}
+
+void SettingMerger::apply_to(Experiment& experiment) const {
+  for (const auto& [key, entry] : entries_) {
+    experiment.set(key, entry.value, {entry.layer, entry.node.origin.file, entry.node.origin.line});
+  }
+}
+
+}  // namespace primus::config

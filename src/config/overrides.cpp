@@ -1,0 +1,173 @@
+#include "config/overrides.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "base/text.hpp"
+#include "config/key_table.hpp"
+#include "config/parse.hpp"
+#include "config/yaml_reader.hpp"
+
+namespace primus::config {
+namespace {
+
+constexpr std::string_view kPlace = "command line";
+constexpr std::size_t kMaxNesting = 8;
+
+Problem fault(std::string key, std::string message, std::string nearest = "") {
+  return {
+      .file = std::string(kPlace), .key = std::move(key), .message = std::move(message), .nearest = std::move(nearest)};
+}
+
+bool is_key_text(std::string_view text) {
+  if (text.empty() || !(std::isalpha(static_cast<unsigned char>(text.front())) || text.front() == '_')) return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
+}
+
+// "lr=3e-4" but not "([0]*1+[1]*26)" nor "path/with=sign".
+bool is_assignment(std::string_view word) {
+  const std::size_t equals = word.find('=');
+  return equals != std::string_view::npos && is_key_text(word.substr(0, equals));
+}
+
+std::string snake(std::string_view text) {
+  std::string result(text);
+  std::replace(result.begin(), result.end(), '-', '_');
+  return result;
+}
+
+// Does the bracket that opens the text close at its very end? "[0]*1+[1]*26" is a pattern, not a list.
+bool is_bracketed(std::string_view text) {
+  if (text.size() < 2 || (text.front() != '[' && text.front() != '{')) return false;
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '[' || text[i] == '{') ++depth;
+    if (text[i] == ']' || text[i] == '}') --depth;
+    if (depth == 0) return i + 1 == text.size();
+  }
+  return false;
+}
+
+void stamp(Node& node) {
+  node.origin = {Layer::kCommandLine, std::string(kPlace), 0};
+  for (Node& item : node.items) stamp(item);
+  for (Node::Entry& entry : node.entries) stamp(entry.value);
+}
+
+Node value_node(std::string_view text) {
+  Node node;
+  if (is_bracketed(text)) {
+    std::vector<Problem> problems;
+    Node parsed = read_yaml(text, std::string(kPlace), problems);
+    if (problems.empty()) node = std::move(parsed);
+  }
+  if (node.kind == Node::Kind::kScalar) {
+    const bool quoted =
+        text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+    node.style = quoted ? Node::Style::kQuoted : Node::Style::kPlain;
+    node.text = quoted ? text.substr(1, text.size() - 2) : text;
+  }
+  stamp(node);
+  return node;
+}
+
+const Key* row_of(std::string_view dotted) {
+  return find_key(dotted.substr(0, dotted.find('.')));
+}
+
+class OverrideParser {
+ public:
+  OverrideParser(std::span<const std::string> words, std::vector<Problem>& problems)
+      : words_(words), problems_(problems) {}
+
+  std::vector<Override> run() {
+    while (position_ < words_.size()) {
+      const std::string& word = words_[position_++];
+      if (word.empty()) continue;
+      if (word.starts_with("--")) {
+        option(word);
+      } else if (is_assignment(word)) {
+        assignment(word, word);
+      } else {
+        problems_.push_back(fault("", fmt::format("unexpected '{}'", word), stray_hint(word)));
+      }
+    }
+    return std::move(overrides_);
+  }
+
+ private:
+  static std::string stray_hint(const std::string& word) {
+    if (word.size() > 1 && word.front() == '-' && is_key_text(std::string_view(word).substr(1))) {
+      return fmt::format("keys begin with two dashes: -{}", word);
+    }
+    return "overrides are --key value, --key=value or key=value";
+  }
+
+  void assignment(std::string_view text, const std::string& written) {
+    const std::size_t equals = text.find('=');
+    add(snake(text.substr(0, equals)), written, value_node(text.substr(equals + 1)));
+  }
+
+  void option(const std::string& word) {
+    const std::string_view text = std::string_view(word).substr(2);
+    if (is_assignment(text)) return assignment(text, word);
+    if (!is_key_text(text)) {
+      const std::size_t space = text.find(' ');
+      std::string hint;
+      if (space != std::string_view::npos && is_key_text(text.substr(0, space))) {
+        hint = "key and value are two arguments here: leave out the quotes around both";
+      }
+      problems_.push_back(fault("", fmt::format("'{}' is not a key", word), hint));
+      return;
+    }
+    const std::string key = snake(text);
+    const Key* row = row_of(key);
+    if (!row && key.starts_with("no_")) {
+      const Key* negated = find_key(std::string_view(key).substr(3));
+      if (negated && negated->type == KeyType::kBool) return add(key.substr(3), word, value_node("false"));
+    }
+    if (takes_next_word(row)) return add(key, word, value_node(words_[position_++]));
+    add(key, word, value_node("true"));
+  }
+
+  // A bare flag is followed by nothing, by another option, or (for a key that is true or false) by an assignment.
+  bool takes_next_word(const Key* row) const {
+    if (position_ >= words_.size() || words_[position_].starts_with("--")) return false;
+    const bool is_flag = row && row->type == KeyType::kBool;
+    return !(is_flag && is_assignment(words_[position_]));
+  }
+
+  void add(std::string key, const std::string& written, Node value) {
+    std::vector<std::string> parts = split(key, '.');
+    const bool has_gap = std::any_of(parts.begin(), parts.end(), [](const std::string& part) { return part.empty(); });
+    if (has_gap || parts.size() > kMaxNesting) {
+      problems_.push_back(fault(key, has_gap ? "a part of the key is empty" : "nested too deep"));
+      return;
+    }
+    for (std::size_t i = parts.size(); i-- > 1;) {
+      Node map;
+      map.kind = Node::Kind::kMap;
+      map.entries.push_back({parts[i], 0, std::move(value)});
+      stamp(map);
+      value = std::move(map);
+    }
+    overrides_.push_back({parts.front(), written.substr(0, written.find('=')), std::move(value)});
+  }
+
+  std::span<const std::string> words_;
+  std::vector<Problem>& problems_;
+  std::size_t position_ = 0;
+  std::vector<Override> overrides_;
+};
+
+}  // namespace
+
+std::vector<Override> parse_overrides(std::span<const std::string> words, std::vector<Problem>& problems) {
+  return OverrideParser(words, problems).run();
+}
+
+}  // namespace primus::config

@@ -1,0 +1,22 @@
+#pragma once
+// The overrides behind a command: `--key value`, `--key=value`, `key=value`, `--flag`, `--no-flag`, `--a.b value`.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "config/node.hpp"
+
+namespace primus::config {
+
+/// One override; `value` is a map for `a.b=3`.
+struct Override {
+  std::string key;      // snake case, as in the key table
+  std::string written;  // as on the command line, for messages
+  Node value;
+};
+
+/// Read the overrides in order. Faults (stray words, malformed keys) go to `problems`.
+std::vector<Override> parse_overrides(std::span<const std::string> words, std::vector<Problem>& problems);
+
+}  // namespace primus::config

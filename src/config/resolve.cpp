@@ -1,0 +1,358 @@
+#include "config/resolve.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "base/text.hpp"
+#include "config/key_table.hpp"
+#include "config/loader.hpp"
+#include "config/merge.hpp"
+#include "config/overrides.hpp"
+
+namespace primus::config {
+namespace {
+
+constexpr std::array<std::string_view, 7> kTopLevel = {"work_group", "user_name", "exp_name", "workspace",
+                                                       "platform",   "env",       "modules"};
+constexpr std::array<std::string_view, 5> kModuleKeys = {"framework", "config", "model", "overrides", "trainer_class"};
+
+constexpr std::array<std::pair<std::string_view, std::string Experiment::*>, 4> kIdentity = {{
+    {"work_group", &Experiment::work_group},
+    {"user_name", &Experiment::user_name},
+    {"exp_name", &Experiment::exp_name},
+    {"workspace", &Experiment::workspace},
+}};
+
+std::string hint(std::string_view name, std::span<const std::string_view> candidates) {
+  const auto nearest = nearest_name(name, candidates);
+  return nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
+}
+
+// `$NAME` in the values of the env map, as a shell would fill it in.
+std::string with_variables(const std::string& text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::size_t end = i + 1;
+    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
+    if (text[i] != '$' || end == i + 1) {
+      result += text[i];
+      continue;
+    }
+    const char* value = std::getenv(text.substr(i + 1, end - i - 1).c_str());
+    result += value ? value : "";
+    i = end - 1;
+  }
+  return result;
+}
+
+class Resolver {
+ public:
+  explicit Resolver(const ResolveRequest& request) : request_(request), merger_(problems_) {}
+
+  Resolution run() {
+    const Node root = load_file(request_.file, problems_);
+    file_ = request_.file.lexically_normal().string();
+    if (root.kind == Node::Kind::kMap) {
+      read_identity(root);
+      read_environment(root);
+      read_module(root);
+    }
+    read_overrides();
+    check_identity(root);
+    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    merger_.apply_to(result_.experiment);
+    apply_rules();
+    collect_key_states();
+    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    return std::move(result_);
+  }
+
+ private:
+  Problem at(const Node& node, std::string key, std::string message) const {
+    return {.file = node.origin.file, .line = node.origin.line, .key = std::move(key), .message = std::move(message)};
+  }
+
+  void add_problem(Problem problem, std::string expected = "", std::string found = "", std::string nearest = "") {
+    problem.expected = std::move(expected);
+    problem.found = std::move(found);
+    problem.nearest = std::move(nearest);
+    problems_.push_back(std::move(problem));
+  }
+
+  // Text of a scalar that must be there; empty after a reported fault.
+  std::string required_text(const Node& map, std::string_view name, const std::string& full_name) {
+    const Node* node = map.find(name);
+    if (!node) {
+      add_problem({.file = file_, .line = map.origin.line, .key = full_name, .message = "is missing"}, "text");
+      return "";
+    }
+    if (node->kind != Node::Kind::kScalar || node->is_null()) {
+      add_problem(at(*node, full_name, "wrong type"), "text", found_text(*node));
+      return "";
+    }
+    return node->text;
+  }
+
+  void read_identity(const Node& root) {
+    for (const auto& [name, member] : kIdentity) {
+      const Node* node = root.find(name);
+      if (!node) continue;
+      if (node->kind != Node::Kind::kScalar || node->is_null()) {
+        add_problem(at(*node, std::string(name), "wrong type"), "text", found_text(*node));
+      }
+      result_.experiment.*member = node->text;
+    }
+    for (const Node::Entry& entry : root.entries) {
+      if (std::find(kTopLevel.begin(), kTopLevel.end(), entry.key) != kTopLevel.end()) continue;
+      const bool is_setting = find_key(entry.key) != nullptr;
+      add_problem(at(entry.value, entry.key, "unknown key at the top of an experiment"), "", "",
+                  is_setting ? "it belongs under modules.<trainer>.overrides" : hint(entry.key, kTopLevel));
+    }
+    if (const Node* platform = root.find("platform")) {
+      result_.no_effect.push_back({"platform", fmt::format("launch settings come from options and environment ({}:{})",
+                                                           platform->origin.file, platform->origin.line)});
+    }
+  }
+
+  // After the overrides, which may name the run.
+  void check_identity(const Node& root) {
+    if (root.kind != Node::Kind::kMap) return;
+    for (const auto& [name, member] : kIdentity) {
+      if (!(result_.experiment.*member).empty() || root.find(name)) continue;
+      add_problem({.file = file_, .key = std::string(name), .message = "is missing"}, "text");
+    }
+  }
+
+  void read_environment(const Node& root) {
+    const Node* env = root.find("env");
+    if (!env || env->is_null()) return;
+    if (env->kind != Node::Kind::kMap) {
+      add_problem(at(*env, "env", "wrong type"), "map of environment variables", found_text(*env));
+      return;
+    }
+    for (const Node::Entry& entry : env->entries) {
+      if (entry.value.kind != Node::Kind::kScalar) {
+        add_problem(at(entry.value, "env." + entry.key, "wrong type"), "text", found_text(entry.value));
+        continue;
+      }
+      result_.experiment.env[entry.key] = with_variables(entry.value.text);
+    }
+  }
+
+  void read_module(const Node& root) {
+    const Node* modules = root.find("modules");
+    if (!modules || modules->kind != Node::Kind::kMap) {
+      Problem problem = modules ? at(*modules, "modules", "wrong type")
+                                : Problem{.file = file_, .key = "modules", .message = "is missing"};
+      add_problem(std::move(problem), "map with one trainer, for instance pre_trainer",
+                  modules ? found_text(*modules) : "");
+      return;
+    }
+    const Node::Entry* chosen = nullptr;
+    for (const Node::Entry& entry : modules->entries) {
+      if (entry.key.find("trainer") == std::string::npos) {
+        add_problem(at(entry.value, "modules." + entry.key, "the name of a module holds the word trainer"),
+                    "pre_trainer", entry.key);
+      } else if (!chosen || entry.key == "pre_trainer") {
+        chosen = &entry;
+      }
+    }
+    if (!chosen) {
+      if (modules->entries.empty()) add_problem(at(*modules, "modules", "holds no trainer"), "pre_trainer");
+      return;
+    }
+    result_.experiment.module = chosen->key;
+    read_trainer(chosen->value, "modules." + chosen->key);
+  }
+
+  void read_trainer(const Node& module, const std::string& place) {
+    if (module.kind != Node::Kind::kMap) {
+      add_problem(at(module, place, "wrong type"), "map", found_text(module));
+      return;
+    }
+    Experiment& experiment = result_.experiment;
+    experiment.framework = required_text(module, "framework", place + ".framework");
+    if (!experiment.framework.empty() && experiment.framework != "megatron") {
+      add_problem(at(*module.find("framework"), place + ".framework", "this framework is not part of Primus-CPP"),
+                  "megatron", experiment.framework);
+      return;
+    }
+    const bool has_config = module.find("config") != nullptr;
+    const bool has_model = module.find("model") != nullptr;
+    if (has_config != has_model) {
+      add_problem(at(module, place, has_config ? "has a config but no model" : "has a model but no config"),
+                  "both, or neither");
+    }
+    if (has_config && has_model) {
+      experiment.module_preset = required_text(module, "config", place + ".config");
+      experiment.model_preset = required_text(module, "model", place + ".model");
+      read_preset("modules", experiment.module_preset, *module.find("config"), place + ".config", Layer::kModulePreset);
+      read_preset("models", experiment.model_preset, *module.find("model"), place + ".model", Layer::kModelPreset);
+    }
+    read_module_keys(module, place, has_config || has_model ? Shape::kWithPresets : Shape::kFlat);
+  }
+
+  void read_preset(const std::string& kind, const std::string& name, const Node& where, const std::string& key,
+                   Layer layer) {
+    if (name.empty()) return;
+    const Problem place{.file = where.origin.file, .line = where.origin.line, .key = key};
+    try {
+      const Node preset = load_preset({kind, result_.experiment.framework, name, place}, problems_);
+      merger_.add_layer(preset, layer, "");
+    } catch (const UserError& error) {
+      add_problem({.message = error.what()});
+    }
+  }
+
+  // Without presets the block itself holds the settings.
+  enum class Shape { kWithPresets, kFlat };
+
+  void read_module_keys(const Node& module, const std::string& place, Shape shape) {
+    for (const Node::Entry& entry : module.entries) {
+      if (entry.key == "overrides") {
+        if (entry.value.is_null()) continue;
+        if (entry.value.kind != Node::Kind::kMap) {
+          add_problem(at(entry.value, place + ".overrides", "wrong type"), "map of keys", found_text(entry.value));
+          continue;
+        }
+        merger_.add_layer(entry.value, Layer::kExperiment, place + ".overrides.");
+      } else if (entry.key == "trainer_class") {
+        if (!entry.value.is_null()) {
+          add_problem(at(entry.value, place + ".trainer_class", "trainers written in Python cannot run here"), "null",
+                      found_text(entry.value));
+        }
+      } else if (std::find(kModuleKeys.begin(), kModuleKeys.end(), entry.key) == kModuleKeys.end()) {
+        if (shape == Shape::kFlat) {
+          merger_.add(entry.key, entry.value, Layer::kExperiment, place + "." + entry.key);
+        } else {
+          add_problem(
+              at(entry.value, place + "." + entry.key, "unknown key of a module"), "", "",
+              find_key(entry.key) ? fmt::format("it belongs under {}.overrides", place) : hint(entry.key, kModuleKeys));
+        }
+      }
+    }
+  }
+
+  void read_overrides() {
+    for (const Override& item : parse_overrides(request_.overrides, problems_)) {
+      const auto identity =
+          std::find_if(kIdentity.begin(), kIdentity.end(), [&](const auto& row) { return row.first == item.key; });
+      if (identity != kIdentity.end()) {
+        result_.experiment.*(identity->second) = item.value.text;
+      } else {
+        merger_.add(item.key, item.value, Layer::kCommandLine, item.written);
+      }
+    }
+  }
+
+  void apply_rules() {
+    result_.world =
+        request_.world.value_or(WorldSize{smallest_world(result_.experiment), "the smallest that is legal"});
+    RuleContext context(result_.experiment, request_.purpose, result_.world, file_);
+    for (const Rule& rule : all_rules()) {
+      context.enter(rule.name);
+      rule.apply(context);
+    }
+    problems_.insert(problems_.end(), context.problems().begin(), context.problems().end());
+    result_.notes.insert(result_.notes.end(), context.notes().begin(), context.notes().end());
+    result_.planned = context.planned();
+  }
+
+  void collect_key_states() {
+    std::vector<PlannedUse>& planned = result_.planned;
+    for (const auto& [name, setting] : result_.experiment.settings()) {
+      const Key& key = *find_key(name);
+      if (key.state == KeyState::kNoEffect && is_explicit(setting.origin)) {
+        result_.no_effect.push_back({name, std::string(key.note)});
+      }
+      if (is_working_value(key, setting.value)) continue;
+      std::string reason(key.note.empty() ? key.meaning : key.note);
+      if (reason.ends_with('.')) reason.pop_back();
+      planned.push_back({name, to_text(setting.value), setting.origin, std::move(reason)});
+    }
+    if (request_.purpose != Purpose::kTrain) return;
+    std::erase_if(planned, [this](const PlannedUse& use) { return refuse_or_note(use) == Outcome::kNoted; });
+  }
+
+  enum class Outcome { kRefused, kNoted };
+
+  // A train cannot compute something else than it was told; how it computes may differ where nobody insisted.
+  Outcome refuse_or_note(const PlannedUse& use) {
+    const Key& key = *find_key(use.key);
+    if (key.impact == Impact::kExecution && !is_explicit(use.origin)) {
+      result_.notes.push_back(
+          {use.key, fmt::format("{} is planned; the same numbers are computed without it", use.value)});
+      return Outcome::kNoted;
+    }
+    Problem problem = problem_at(result_.experiment, use.key, file_);
+    const bool is_known =
+        std::any_of(problems_.begin(), problems_.end(), [&](const Problem& other) { return other.key == problem.key; });
+    if (is_known) return Outcome::kRefused;
+    problem.message = fmt::format("planned, not built yet: {}", use.reason);
+    problem.expected = working_text(key);
+    problem.found = use.value;
+    problems_.push_back(std::move(problem));
+    return Outcome::kRefused;
+  }
+
+  static std::string working_text(const Key& key) {
+    if (key.working.empty()) return key.state == KeyState::kPlanned ? std::string(key.default_text) : "";
+    std::string text;
+    for (const std::string& word : split(key.working, '|')) text += (text.empty() ? "" : " or ") + word;
+    return text;
+  }
+
+  const ResolveRequest& request_;
+  std::vector<Problem> problems_;
+  SettingMerger merger_;
+  Resolution result_;
+  std::string file_;
+};
+
+std::string origin_comment(const Origin& origin) {
+  switch (origin.layer) {
+    case Layer::kDefault:
+      return "default";
+    case Layer::kRule:
+      return fmt::format("rule {}", origin.file);
+    case Layer::kCommandLine:
+      return "command line";
+    default:
+      return fmt::format("{}:{}", origin.file, origin.line);
+  }
+}
+
+}  // namespace
+
+Resolution resolve(const ResolveRequest& request) {
+  return Resolver(request).run();
+}
+
+std::string to_yaml(const Experiment& experiment) {
+  std::string text = "# Resolved experiment: every setting with the place that set it. Resolves to itself.\n";
+  for (const auto& [name, member] : kIdentity) text += fmt::format("{}: {}\n", name, to_text({experiment.*member}));
+  if (!experiment.env.empty()) text += "env:\n";
+  for (const auto& [name, value] : experiment.env) text += fmt::format("  {}: {}\n", name, to_text({value}));
+  text += fmt::format("modules:\n  {}:\n    framework: {}\n", experiment.module, experiment.framework);
+  if (!experiment.module_preset.empty()) {
+    text += fmt::format("    config: {}\n    model: {}\n", experiment.module_preset, experiment.model_preset);
+  }
+  text += "    overrides:\n";
+  for (const KeySection& section : key_sections()) {
+    bool has_title = false;
+    for (const Key& key : section.keys) {
+      const auto found = experiment.settings().find(key.name);
+      if (found == experiment.settings().end()) continue;
+      if (!std::exchange(has_title, true)) text += fmt::format("      # {}\n", section.area);
+      text += fmt::format("      {}: {}  # {}\n", key.name, to_text(found->second.value),
+                          origin_comment(found->second.origin));
+    }
+  }
+  return text;
+}
+
+}  // namespace primus::config

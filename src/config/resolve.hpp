@@ -1,0 +1,36 @@
+#pragma once
+// From an experiment file and overrides to a resolved, typed and checked Experiment.
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/experiment.hpp"
+#include "config/rules.hpp"
+
+namespace primus::config {
+
+struct ResolveRequest {
+  std::filesystem::path file;
+  std::vector<std::string> overrides;  // the words behind the command
+  Purpose purpose = Purpose::kPlan;
+  std::optional<WorldSize> world;  // none: the smallest that is legal
+};
+
+/// A resolved experiment with what the user should be told about it.
+struct Resolution {
+  Experiment experiment;
+  WorldSize world;
+  std::vector<Note> notes;
+  std::vector<PlannedUse> planned;
+  std::vector<Note> no_effect;  // keys that the user wrote and that mean nothing here
+};
+
+/// Merge (module preset < model preset < experiment < command line), type, check and apply the rules.
+/// Throws ConfigError with every problem found; for a train also when a planned key is in use.
+Resolution resolve(const ResolveRequest& request);
+
+/// The experiment as YAML that resolves to the same, each setting with its origin in a comment.
+std::string to_yaml(const Experiment& experiment);
+
+}  // namespace primus::config
