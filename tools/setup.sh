@@ -29,11 +29,22 @@ trap stop_ticker EXIT
 
 # Shows that a long step is alive: on a terminal the seconds count up in place, elsewhere a line every 30 s.
 start_ticker() {
+  local step=30 shape='set-up:   still at it, %d s\n'
   if [ -t 1 ]; then
-    (for ((s = 1; ; s++)); do sleep 1; printf '\r  %d s ' "$s"; done) &
-  else
-    (for ((s = 30; ; s += 30)); do sleep 30; say "  still at it, $s s"; done) &
+    step=1
+    shape='\r  %d s '
   fi
+  (
+    # The sleep must end with its ticker: it holds the output open, and a pipe behind this script would wait for it.
+    trap 'kill "$!" 2>/dev/null' EXIT
+    trap exit TERM
+    for ((s = step; ; s += step)); do
+      sleep "$step" &
+      wait "$!"
+      # shellcheck disable=SC2059
+      printf "$shape" "$s"
+    done
+  ) 9>&- &
   ticker=$!
 }
 
@@ -133,7 +144,7 @@ install_packages() {
   fi
   begin_work
   become+=(env DEBIAN_FRONTEND=noninteractive)
-  local apt=("${become[@]}" apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+  local apt=("${become[@]}" apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 -o APT::Update::Error-Mode=any)
   if [ -n "$(dpkg --audit 2>/dev/null)" ]; then
     logged "finishing an interrupted package installation" "${become[@]}" dpkg --configure -a || failed "dpkg --configure -a"
   fi
@@ -175,7 +186,7 @@ is_stamped() {
 
 check_python_version() {
   local version
-  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || fail "'$python' does not run"
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || fail "'$python' does not run"
   case $version in
     3.10 | 3.11 | 3.12 | 3.13 | 3.14) ;;
     *) fail "$python is Python $version; torch 2.11.0 has wheels for Python 3.10 to 3.14" \
