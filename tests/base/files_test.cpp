@@ -1,0 +1,58 @@
+#include "base/files.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+
+namespace primus {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  Files() : folder_(fs::path(testing::TempDir()) / fmt::format("primus_files_{}", ::getpid())) {
+    make_folder(folder_ / "deep" / "er");
+  }
+  ~Files() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+};
+
+TEST_F(Files, GiveBackWhatWasWritten) {
+  const std::string content("a\0b\nc", 5);
+  write_file(folder_ / "x", content);
+  EXPECT_EQ(read_file(folder_ / "x"), content);
+  write_file(folder_ / "x", "");
+  EXPECT_EQ(read_file(folder_ / "x"), "");
+}
+
+TEST_F(Files, LeaveNoTemporaryBehind) {
+  write_file(folder_ / "x", "1");
+  write_file(folder_ / "x", "2");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 2);  // x and deep
+}
+
+TEST_F(Files, ErrorsNameThePath) {
+  const auto message_of = [](const auto& action) {
+    try {
+      action();
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message_of([&] { read_file(folder_ / "none"); }).find((folder_ / "none").string()), std::string::npos);
+  EXPECT_NE(message_of([&] { read_file(folder_ / "deep"); }).find("is a folder"), std::string::npos);
+  EXPECT_NE(message_of([&] { write_file(folder_ / "none" / "x", "1"); }).find((folder_ / "none" / "x").string()),
+            std::string::npos);
+  write_file(folder_ / "file", "1");
+  EXPECT_NE(message_of([&] { make_folder(folder_ / "file" / "x"); }).find((folder_ / "file" / "x").string()),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace primus

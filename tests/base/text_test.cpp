@@ -1,0 +1,69 @@
+#include "base/text.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace primus {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Text, Bytes) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1024), "1.00 KiB");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(std::int64_t{12} << 30), "12.0 GiB");
+  EXPECT_EQ(format_bytes(std::int64_t{123} << 40), "123 TiB");
+}
+
+TEST(Text, Counts) {
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_count(1000), "1,000");
+  EXPECT_EQ(format_count(-1000), "-1,000");
+  EXPECT_EQ(format_count(-100), "-100");
+  EXPECT_EQ(format_count(15706484224), "15,706,484,224");
+  EXPECT_EQ(format_short_count(15706484224.0), "15.7 B");
+  EXPECT_EQ(format_short_count(999.0), "999");
+  EXPECT_EQ(format_short_count(1500.0), "1.50 K");
+}
+
+TEST(Text, Durations) {
+  EXPECT_EQ(format_duration(3720.0), "1 h 02 min");
+  EXPECT_EQ(format_duration(185.0), "3 min 05 s");
+  EXPECT_EQ(format_duration(12.34), "12.3 s");
+  EXPECT_EQ(format_duration(0.00456), "4.56 ms");
+  EXPECT_EQ(format_duration(7.8e-6), "7.80 µs");
+}
+
+TEST(Text, EditDistance) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("abc", ""), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("seq_lenght", "seq_length"), 1U);  // neighbours in the wrong order: one slip
+  EXPECT_EQ(edit_distance("SEQ-length", "seq_length"), 0U);
+}
+
+TEST(Text, NearestName) {
+  constexpr std::array<std::string_view, 3> kNames = {"micro_batch_size", "global_batch_size", "lr"};
+  EXPECT_EQ(nearest_name("micro_batchsize", kNames), "micro_batch_size");
+  EXPECT_EQ(nearest_name("globl_batch_size", kNames), "global_batch_size");
+  EXPECT_EQ(nearest_name("rl", kNames), "lr");
+  EXPECT_EQ(nearest_name("weight_decay", kNames), std::nullopt);
+  EXPECT_EQ(nearest_name("x", {}), std::nullopt);
+}
+
+TEST(Text, SplitTrimLower) {
+  EXPECT_THAT(split("a,b,,c", ','), ElementsAre("a", "b", "", "c"));
+  EXPECT_THAT(split("", ','), ElementsAre(""));
+  EXPECT_THAT(split(",", ','), ElementsAre("", ""));
+  EXPECT_EQ(trim(" \t a b \r\n"), "a b");
+  EXPECT_EQ(trim(" \n"), "");
+  EXPECT_EQ(lower("AbC-9"), "abc-9");
+}
+
+}  // namespace
+}  // namespace primus
