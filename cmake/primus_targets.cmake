@@ -34,6 +34,11 @@ endfunction()
 
 function(primus_use_aten_header target)
   primus_aten_flags(${target})
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    # It overrides CMake's own -fPIE, with which a program could not use the libraries' precompiled header.
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
   target_precompile_headers(${target} REUSE_FROM primus_aten_header)
 endfunction()
 
