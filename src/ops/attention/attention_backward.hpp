@@ -1,0 +1,313 @@
+#pragma once
+// Backward pass of blockwise causal attention. Scores are recomputed transposed, keys × queries: with the operands of
+// the queries packed once a head, each of the five products then reads one operand in place and one packed.
+//   P = exp(scale · K·Qᵀ − lse)   dP = V·dOᵀ   dS = scale · P ∘ (dP − delta), delta = Σ_v dO · O
+//   dV = P·dO   dK = dS·Q   dQ = dSᵀ·K
+#include "ops/attention/attention_common.hpp"
+
+namespace primus::ops::attention {
+
+// Tile sizes by measurement (bench/ops/attention_bench): two tiles of scores share the L2 cache with the operands.
+constexpr std::int64_t kBackwardKeys = 96;
+constexpr std::int64_t kBackwardQueries = 96;
+// The keys of a pair are split among slices until a wave of pairs gives this many units of work. It is a number of the
+// shape alone, and so is the order in which the slices' dQ are added: bits do not depend on the threads.
+constexpr std::int64_t kBackwardUnits = 16;
+static_assert(kBackwardQueries >= kBackwardKeys, "a key block's first query tile must reach each of its keys");
+
+struct BackwardTensors {
+  const Tensor &dcontext, &q, &k, &v, &context, &lse;
+  Tensor &dq, &dk, &dv;
+};
+
+template <typename T>
+class Backward {
+ public:
+  using Acc = acc_t<T>;
+  static constexpr std::int64_t kPanel = tile::kPanel<Acc>;
+  static constexpr std::int64_t kTileStride = kBackwardQueries + kTilePadding;
+  static_assert(kBackwardKeys % kPanel == 0 && kBackwardQueries % kPanel == 0);
+
+  Backward(const Sizes& sizes, const BackwardTensors& tensors, double scale)
+      : sizes_(sizes),
+        scale_(static_cast<Acc>(scale)),
+        padded_sequence_(tile::round_up(sizes.sequence, kPanel)),
+        padded_query_(tile::round_up(sizes.query_size, kPanel)),
+        padded_value_(tile::round_up(sizes.value_size, kPanel)),
+        dcontext_(as_heads<T>(tensors.dcontext, sizes, sizes.heads, sizes.value_size, "dcontext")),
+        q_(as_heads<T>(tensors.q, sizes, sizes.heads, sizes.query_size, "q")),
+        k_(as_heads<T>(tensors.k, sizes, sizes.groups, sizes.query_size, "k")),
+        v_(as_heads<T>(tensors.v, sizes, sizes.groups, sizes.value_size, "v")),
+        context_(as_heads<T>(tensors.context, sizes, sizes.heads, sizes.value_size, "context")),
+        dq_(as_heads<T>(tensors.dq, sizes, sizes.heads, sizes.query_size, "dq")),
+        dk_(as_heads<T>(tensors.dk, sizes, sizes.groups, sizes.query_size, "dk")),
+        dv_(as_heads<T>(tensors.dv, sizes, sizes.groups, sizes.value_size, "dv")),
+        lse_(tensors.lse.data_ptr<Acc>()) {}
+
+  void run() {
+    const std::int64_t wave = wave_size(sizes_, pair_elements() * static_cast<std::int64_t>(sizeof(Acc)));
+    const std::int64_t blocks = at::divup(sizes_.sequence, kBackwardKeys);
+    slices_ = std::min(blocks, at::divup(kBackwardUnits, wave));
+    const Tensor packed = scratch<Acc>(wave, pair_elements());
+    const Tensor dq_parts = scratch<Acc>(wave * slices_, sizes_.sequence * padded_query_);
+    const Tensor tiles = scratch<Acc>(at::get_num_threads(), 2 * kBackwardKeys * kTileStride);
+    for (std::int64_t first = 0; first < sizes_.pairs(); first += wave) {
+      const std::int64_t count = std::min(wave, sizes_.pairs() - first);
+      const auto pair_at = [&](std::int64_t index) {
+        return pair_of(first + index, packed.data_ptr<Acc>() + index * packed.size(1));
+      };
+      const auto dq_part = [&](std::int64_t unit) { return dq_parts.data_ptr<Acc>() + unit * dq_parts.size(1); };
+      for_each_unit(count * kKeySteps, [&](std::int64_t, std::int64_t unit) {
+        prepare_keys(pair_at(unit / kKeySteps), unit % kKeySteps);
+      });
+      for (std::int64_t turn = 0; turn < sizes_.heads_per_group(); ++turn) {
+        for_each_unit(count * kHeadSteps, [&](std::int64_t, std::int64_t unit) {
+          prepare_head(pair_at(unit / kHeadSteps), turn, unit % kHeadSteps);
+        });
+        for_each_unit(count * slices_, [&](std::int64_t worker, std::int64_t unit) {
+          slice(pair_at(unit / slices_), turn, unit % slices_, dq_part(unit),
+                tiles.data_ptr<Acc>() + worker * tiles.size(1));
+        });
+        for_each_unit(count * blocks, [&](std::int64_t, std::int64_t unit) {
+          store_dq(pair_at(unit / blocks), turn, unit % blocks, dq_part(unit / blocks * slices_));
+        });
+      }
+      for_each_unit(count * blocks,
+                    [&](std::int64_t, std::int64_t unit) { store_keys(pair_at(unit / blocks), unit % blocks); });
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kKeySteps = 3;
+  static constexpr std::int64_t kHeadSteps = 3;
+
+  // One (batch, key/value head) and its part of the scratch. The head's members hold one query head at a time.
+  struct Pair {
+    std::int64_t batch, group;
+    Acc *key_columns, *key_rows, *value_rows, *dk, *dv;
+    Acc *query_transposed, *query_columns, *dcontext_transposed, *dcontext_columns, *delta;
+  };
+
+  std::int64_t pair_elements() const {
+    const std::int64_t sequence = sizes_.sequence;
+    return sequence * (3 * padded_query_ + 2 * padded_value_ + 1) +
+           padded_sequence_ * (sizes_.query_size + sizes_.value_size) +
+           if_widened<T>(sequence * (sizes_.query_size + sizes_.value_size));
+  }
+
+  Pair pair_of(std::int64_t index, Acc* buffer) const {
+    const auto take = [&buffer](std::int64_t elements) {
+      Acc* const taken = buffer;
+      buffer += elements;
+      return taken;
+    };
+    const std::int64_t sequence = sizes_.sequence;
+    Pair pair{};
+    pair.batch = index / sizes_.groups;
+    pair.group = index % sizes_.groups;
+    pair.key_columns = take(sequence * padded_query_);
+    pair.query_columns = take(sequence * padded_query_);
+    pair.dk = take(sequence * padded_query_);
+    pair.dcontext_columns = take(sequence * padded_value_);
+    pair.dv = take(sequence * padded_value_);
+    pair.query_transposed = take(padded_sequence_ * sizes_.query_size);
+    pair.dcontext_transposed = take(padded_sequence_ * sizes_.value_size);
+    pair.delta = take(sequence);
+    pair.key_rows = take(if_widened<T>(sequence * sizes_.query_size));
+    pair.value_rows = take(if_widened<T>(sequence * sizes_.value_size));
+    return pair;
+  }
+
+  std::int64_t head_of(const Pair& pair, std::int64_t turn) const {
+    return pair.group * sizes_.heads_per_group() + turn;
+  }
+
+  void prepare_keys(const Pair& pair, std::int64_t step) const {
+    const T* keys = k_.at(pair.batch, pair.group);
+    const T* values = v_.at(pair.batch, pair.group);
+    if (step == 0) {
+      tile::pack_columns(keys, k_.stride, sizes_.sequence, sizes_.query_size, pair.key_columns);
+    } else if (step == 1) {
+      widened_rows<T, Acc>(keys, k_.stride, sizes_.sequence, sizes_.query_size, pair.key_rows);
+    } else {
+      widened_rows<T, Acc>(values, v_.stride, sizes_.sequence, sizes_.value_size, pair.value_rows);
+    }
+  }
+
+  void prepare_head(const Pair& pair, std::int64_t turn, std::int64_t step) const {
+    const std::int64_t head = head_of(pair, turn);
+    const T* queries = q_.at(pair.batch, head);
+    const T* dcontext = dcontext_.at(pair.batch, head);
+    if (step == 0) {
+      tile::pack_transposed(queries, q_.stride, sizes_.sequence, sizes_.query_size, scale_, pair.query_transposed);
+      tile::pack_columns(queries, q_.stride, sizes_.sequence, sizes_.query_size, pair.query_columns);
+    } else if (step == 1) {
+      tile::pack_transposed(dcontext, dcontext_.stride, sizes_.sequence, sizes_.value_size, Acc{1},
+                            pair.dcontext_transposed);
+      tile::pack_columns(dcontext, dcontext_.stride, sizes_.sequence, sizes_.value_size, pair.dcontext_columns);
+    } else {
+      const T* context = context_.at(pair.batch, head);
+      for (std::int64_t s = 0; s < sizes_.sequence; ++s) {
+        const T* left = dcontext + s * dcontext_.stride;
+        const T* right = context + s * context_.stride;
+        Acc dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (std::int64_t v = 0; v < sizes_.value_size; ++v)
+          dot += static_cast<Acc>(left[v]) * static_cast<Acc>(right[v]);
+        pair.delta[s] = dot;
+      }
+    }
+  }
+
+  // The key blocks of one slice. The first block sees every query and the last few: dealt there and back
+  // (0 1 2 2 1 0 ...), the slices get about the same work.
+  void slice(const Pair& pair, std::int64_t turn, std::int64_t index, Acc* dq, Acc* tiles) const {
+    std::fill_n(dq, sizes_.sequence * padded_query_, Acc{0});
+    const std::int64_t blocks = at::divup(sizes_.sequence, kBackwardKeys);
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      const std::int64_t place = block % (2 * slices_);
+      if (std::min(place, 2 * slices_ - 1 - place) != index) continue;
+      const std::int64_t first_key = block * kBackwardKeys;
+      for (std::int64_t first_query = first_key; first_query < sizes_.sequence; first_query += kBackwardQueries) {
+        if (turn == 0 && first_query == first_key) {
+          tile_pair<Write::kOverwrite>(pair, turn, first_key, first_query, dq, tiles);
+        } else {
+          tile_pair<Write::kAccumulate>(pair, turn, first_key, first_query, dq, tiles);
+        }
+      }
+    }
+  }
+
+  // One block of keys against one block of queries: its share of dK and dV (`write` says whether it is the first) and
+  // of dQ.
+  template <Write write>
+  void tile_pair(const Pair& pair, std::int64_t turn, std::int64_t first_key, std::int64_t first_query, Acc* dq,
+                 Acc* tiles) const {
+    const std::int64_t keys = std::min(kBackwardKeys, sizes_.sequence - first_key);
+    const std::int64_t queries = std::min(kBackwardQueries, sizes_.sequence - first_query);
+    Acc* weights = tiles;
+    Acc* dscores = tiles + kBackwardKeys * kTileStride;
+    const Block block{first_key, first_query, keys, queries};
+    score_tile(block, rows_of(k_, pair, pair.key_rows, sizes_.query_size), pair.query_transposed, sizes_.query_size,
+               weights);
+    score_tile(block, rows_of(v_, pair, pair.value_rows, sizes_.value_size), pair.dcontext_transposed,
+               sizes_.value_size, dscores);
+    const std::int64_t lse_offset = (pair.batch * sizes_.heads + head_of(pair, turn)) * sizes_.sequence;
+    softmax_tile(block, lse_ + lse_offset + first_query, pair.delta + first_query, weights, dscores);
+    key_tile<write>(block, weights, pair.dcontext_columns, padded_value_, pair.dv);
+    key_tile<write>(block, dscores, pair.query_columns, padded_query_, pair.dk);
+    query_tile(block, dscores, pair.key_columns, dq);
+  }
+
+  struct Block {
+    std::int64_t first_key, first_query, keys, queries;
+
+    // First query of the block that sees a key, and number of the block's keys that a query sees.
+    std::int64_t first_seeing(std::int64_t key) const {
+      return std::max<std::int64_t>(0, first_key + key - first_query);
+    }
+    std::int64_t seen_by(std::int64_t query) const {
+      return std::clamp<std::int64_t>(first_query + query - first_key + 1, 0, keys);
+    }
+  };
+
+  tile::Rows<Acc> rows_of(const Heads<T>& heads, const Pair& pair, const Acc* widened, std::int64_t width) const {
+    if constexpr (std::is_same_v<T, Acc>) {
+      return {heads.at(pair.batch, pair.group), heads.stride};
+    } else {
+      return {widened, width};
+    }
+  }
+
+  // target = rows[keys] · columns[queries]ᵀ, but for the groups of keys that a panel of queries does not see.
+  void score_tile(const Block& block, tile::Rows<Acc> rows, const Acc* panels, std::int64_t depth, Acc* target) const {
+    for (std::int64_t query = 0; query < block.queries; query += kPanel) {
+      const Acc* panel = panels + (block.first_query + query) * depth;
+      const std::int64_t seen = block.seen_by(query + kPanel - 1);
+      for (std::int64_t key = 0; key < seen; key += tile::kGroup) {
+        tile::multiply_group<Acc, Write::kOverwrite>(
+            std::min(tile::kGroup, block.keys - key),
+            {rows.data + (block.first_key + key) * rows.row_stride, rows.row_stride}, panel, depth,
+            target + key * kTileStride + query, kTileStride);
+      }
+    }
+  }
+
+  // Scores become weights, their gradients' products dS; 0 where the query does not see the key.
+  void softmax_tile(const Block& block, const Acc* lse, const Acc* delta, Acc* weights, Acc* dscores) const {
+    for (std::int64_t key = 0; key < block.keys; ++key) {
+      Acc* weight = weights + key * kTileStride;
+      Acc* dscore = dscores + key * kTileStride;
+      const std::int64_t first = std::min(block.first_seeing(key), block.queries);
+      std::fill_n(weight, first, Acc{0});
+      std::fill_n(dscore, first, Acc{0});
+#pragma omp simd
+      for (std::int64_t query = first; query < block.queries; ++query) {
+        weight[query] = tile::exponential(weight[query] - lse[query]);
+        dscore[query] = weight[query] * (dscore[query] - delta[query]) * scale_;
+      }
+    }
+  }
+
+  // target[keys] (+)= tile · columns[queries].
+  template <Write write>
+  void key_tile(const Block& block, const Acc* source, const Acc* panels, std::int64_t width, Acc* target) const {
+    for (std::int64_t column = 0; column < width; column += kPanel) {
+      for (std::int64_t key = 0; key < block.keys; key += tile::kGroup) {
+        const std::int64_t first = std::min(block.first_seeing(key), block.queries);
+        const Acc* panel = panels + column * sizes_.sequence + (block.first_query + first) * kPanel;
+        tile::multiply_group<Acc, write>(
+            std::min(tile::kGroup, block.keys - key), {source + key * kTileStride + first, kTileStride}, panel,
+            block.queries - first, target + (block.first_key + key) * width + column, width);
+      }
+    }
+  }
+
+  // dq[queries] += tileᵀ · keys.
+  void query_tile(const Block& block, const Acc* dscores, const Acc* panels, Acc* dq) const {
+    for (std::int64_t column = 0; column < padded_query_; column += kPanel) {
+      const Acc* panel = panels + column * sizes_.sequence + block.first_key * kPanel;
+      for (std::int64_t query = 0; query < block.queries; query += tile::kGroup) {
+        const std::int64_t count = std::min(tile::kGroup, block.queries - query);
+        tile::multiply_group<Acc, Write::kAccumulate>(
+            count, {dscores + query, 1, kTileStride}, panel, block.seen_by(query + count - 1),
+            dq + (block.first_query + query) * padded_query_ + column, padded_query_);
+      }
+    }
+  }
+
+  // The slices' parts of dQ, added in their order.
+  void store_dq(const Pair& pair, std::int64_t turn, std::int64_t block, Acc* parts) const {
+    const std::int64_t part_elements = sizes_.sequence * padded_query_;
+    T* target = dq_.at(pair.batch, head_of(pair, turn));
+    const std::int64_t end = std::min(sizes_.sequence, (block + 1) * kBackwardKeys);
+    for (std::int64_t s = block * kBackwardKeys; s < end; ++s) {
+      Acc* sum = parts + s * padded_query_;
+      for (std::int64_t index = 1; index < slices_; ++index) {
+        const Acc* part = sum + index * part_elements;
+#pragma omp simd
+        for (std::int64_t d = 0; d < sizes_.query_size; ++d) sum[d] += part[d];
+      }
+      store_row(sum, Acc{1}, sizes_.query_size, target + s * dq_.stride);
+    }
+  }
+
+  void store_keys(const Pair& pair, std::int64_t block) const {
+    T* dk = dk_.at(pair.batch, pair.group);
+    T* dv = dv_.at(pair.batch, pair.group);
+    const std::int64_t end = std::min(sizes_.sequence, (block + 1) * kBackwardKeys);
+    for (std::int64_t s = block * kBackwardKeys; s < end; ++s) {
+      store_row(pair.dk + s * padded_query_, Acc{1}, sizes_.query_size, dk + s * dk_.stride);
+      store_row(pair.dv + s * padded_value_, Acc{1}, sizes_.value_size, dv + s * dv_.stride);
+    }
+  }
+
+  Sizes sizes_;
+  Acc scale_;
+  std::int64_t padded_sequence_, padded_query_, padded_value_;
+  std::int64_t slices_ = 1;
+  Heads<T> dcontext_, q_, k_, v_, context_, dq_, dk_, dv_;
+  const Acc* lse_;
+};
+
+}  // namespace primus::ops::attention

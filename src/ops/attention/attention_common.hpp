@@ -1,0 +1,100 @@
+#pragma once
+// What attention's forward and backward share: sizes, heads in any layout, dynamic sharing of units, scratch.
+#include <atomic>
+
+#include "ops/attention/tile_product.hpp"
+
+namespace primus::ops::attention {
+
+// Rows of a score tile are not a multiple of 4 KiB apart, which would put them in the same cache sets.
+constexpr std::int64_t kTilePadding = 16;
+// Packed operands are held for as many (batch, key/value head) pairs at a time as fit in this.
+constexpr std::int64_t kPackedBytes = std::int64_t{48} << 20;
+
+struct Sizes {
+  std::int64_t batch, sequence, heads, groups, query_size, value_size;
+  std::int64_t pairs() const { return batch * groups; }
+  std::int64_t heads_per_group() const { return heads / groups; }
+};
+
+// A [B, S, heads, width] tensor whose heads are dense.
+template <typename T>
+struct Heads {
+  T* data;
+  std::int64_t batch_stride, stride, head_stride;
+
+  T* at(std::int64_t batch, std::int64_t head) const { return data + batch * batch_stride + head * head_stride; }
+};
+
+template <typename T>
+Heads<T> as_heads(const Tensor& x, const Sizes& sizes, std::int64_t heads, std::int64_t width, const char* name) {
+  PRIMUS_CHECK(x.dim() == 4 && x.size(0) == sizes.batch && x.size(1) == sizes.sequence && x.size(2) == heads &&
+                   x.size(3) == width,
+               "attention: shape of {}", name);
+  PRIMUS_CHECK(x.stride(3) == 1 || width <= 1, "attention: heads of {} must be dense", name);
+  PRIMUS_CHECK(x.scalar_type() == c10::CppTypeToScalarType<T>::value, "attention: element type of {}", name);
+  return {x.data_ptr<T>(), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+inline Sizes sizes_of(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, const Tensor& lse_BAS) {
+  PRIMUS_CHECK(q_BSAD.dim() == 4 && k_BSGD.dim() == 4 && v_BSGV.dim() == 4, "attention: q, k, v have four axes");
+  const Sizes sizes{q_BSAD.size(0), q_BSAD.size(1), q_BSAD.size(2), k_BSGD.size(2), q_BSAD.size(3), v_BSGV.size(3)};
+  PRIMUS_CHECK(sizes.groups > 0 && sizes.heads % sizes.groups == 0, "attention: {} heads over {} key/value heads",
+               sizes.heads, sizes.groups);
+  PRIMUS_CHECK(lse_BAS.is_contiguous() && lse_BAS.dim() == 3 && lse_BAS.size(0) == sizes.batch &&
+                   lse_BAS.size(1) == sizes.heads && lse_BAS.size(2) == sizes.sequence,
+               "attention: shape of lse");
+  PRIMUS_CHECK(lse_BAS.scalar_type() == accumulator_type(q_BSAD.scalar_type()), "attention: element type of lse");
+  return sizes;
+}
+
+// body(worker, unit) for every unit; a worker takes the next one when it is free. What a unit computes must not depend
+// on its worker.
+template <typename Body>
+void for_each_unit(std::int64_t units, const Body& body) {
+  std::atomic<std::int64_t> next{0};
+  at::parallel_for(0, std::min<std::int64_t>(units, at::get_num_threads()), 1,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t worker = begin; worker < end; ++worker) {
+                       for (std::int64_t unit = next++; unit < units; unit = next++) body(worker, unit);
+                     }
+                   });
+}
+
+template <typename Acc>
+Tensor scratch(std::int64_t rows, std::int64_t elements) {
+  return at::empty({rows, elements}, c10::CppTypeToScalarType<Acc>::value);
+}
+
+// Pairs whose packed operands are held at the same time.
+inline std::int64_t wave_size(const Sizes& sizes, std::int64_t bytes_per_pair) {
+  return std::clamp<std::int64_t>(kPackedBytes / std::max<std::int64_t>(bytes_per_pair, 1), 1, sizes.pairs());
+}
+
+// Rows in the accumulator's type: where they are, or widened into `buffer`.
+template <typename T, typename Acc>
+tile::Rows<Acc> widened_rows(const T* source, std::int64_t stride, std::int64_t rows, std::int64_t width, Acc* buffer) {
+  if constexpr (std::is_same_v<T, Acc>) {
+    return {source, stride};
+  } else {
+    for (std::int64_t s = 0; s < rows; ++s) {
+#pragma omp simd
+      for (std::int64_t d = 0; d < width; ++d) buffer[s * width + d] = static_cast<Acc>(source[s * stride + d]);
+    }
+    return {buffer, width};
+  }
+}
+
+template <typename T, typename Acc>
+void store_row(const Acc* source, Acc factor, std::int64_t width, T* target) {
+#pragma omp simd
+  for (std::int64_t d = 0; d < width; ++d) target[d] = static_cast<T>(source[d] * factor);
+}
+
+// Elements of a buffer that is only needed where T is not the accumulator's type.
+template <typename T>
+constexpr std::int64_t if_widened(std::int64_t elements) {
+  return std::is_same_v<T, acc_t<T>> ? 0 : elements;
+}
+
+}  // namespace primus::ops::attention
