@@ -44,7 +44,7 @@ constexpr Key kExit[] = {
   planned_detail("exit_on_missing_checkpoint", kBool, "false", "", "End when the checkpoint to load is not there."),
   planned("replication", kBool, "false", "", "Local checkpoints copied to other nodes."),
   planned_detail("replication_jump", kInt, "null", ">=1", "Distance between such copies."),
-  planned_detail("replication_factor", kInt, "2", ">=1", "Number of such copies."),
+  planned_detail("replication_factor", kInt, "null", ">=1", "Number of such copies."),
   planned("check_weight_hash_across_dp_replicas_interval", kInt, "null", ">=1", "Steps between comparisons of the replicas' weights."),
   planned("adlr_autoresume", kBool, "false", "", "Resume through a cluster's own service."),
   planned_detail("adlr_autoresume_interval", kInt, "1000", ">=1", "Steps between questions to that service."),

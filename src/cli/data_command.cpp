@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/terminal.hpp"
+#include "data/prepare.hpp"
+
+namespace primus::cli {
+namespace {
+
+[[noreturn]] void refuse(std::string key, std::string message, std::string expected) {
+  throw ConfigError({{.file = "command line",
+                      .key = std::move(key),
+                      .message = std::move(message),
+                      .expected = std::move(expected)}});
+}
+
+void check(const data::PrepareOptions& options) {
+  if (options.held_out.empty()) {
+    if (!options.held_out_prefix.empty())
+      refuse("--held-out-prefix", "needs --held-out", "files whose ends are held out");
+    if (options.held_out_fraction != 0.0)
+      refuse("--held-out-fraction", "needs --held-out", "files whose ends are held out");
+    return;
+  }
+  if (options.held_out_prefix.empty()) refuse("--held-out", "needs --held-out-prefix", "prefix of the held-out data");
+  if (!(options.held_out_fraction > 0.0 && options.held_out_fraction <= 1.0)) {
+    refuse("--held-out-fraction", "needed beside --held-out", "number above 0, at most 1");
+  }
+}
+
+int prepare(std::span<const std::string> words) {
+  data::PrepareOptions options;
+  bool no_eod = false;
+  CLI::App app("Turn text files into training data: PREFIX_text_document.bin and .idx.", "data prepare");
+  app.add_option("--input", options.inputs, "Text files, and folders of them")->required()->type_name("PATH...");
+  app.add_option("--output-prefix", options.output_prefix, "Prefix of the data to write")
+      ->required()
+      ->type_name("PREFIX");
+  app.add_option("--tokenizer-type", options.tokenizer_type, "Tokenizer")->capture_default_str()->type_name("NAME");
+  app.add_flag("--no-append-eod", no_eod, "No end-of-document token after each file");
+  app.add_option("--held-out", options.held_out, "Files whose ends are held out for evaluation")->type_name("FILE...");
+  app.add_option("--held-out-fraction", options.held_out_fraction, "Part of each of them")->type_name("F");
+  app.add_option("--held-out-prefix", options.held_out_prefix, "Prefix of the held-out data")->type_name("PREFIX");
+  app.footer(
+      "example\n  primus-cli data prepare --input /usr/share/common-licenses --output-prefix output/train \\\n"
+      "    --held-out /usr/share/common-licenses/MPL-2.0 --held-out-fraction 0.5 --held-out-prefix output/valid");
+  std::vector<std::string> rest;
+  if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
+  options.append_eod = !no_eod;
+  check(options);
+  data::PrepareSummary summary;
+  {
+    ProgressBar bar("prepare");
+    summary = data::prepare(options, [&](std::int64_t done, std::int64_t all) { bar.show(done, all); });
+  }
+  fmt::print("{} documents, {} tokens from {} in {}\n", format_count(summary.num_documents),
+             format_count(summary.num_tokens), format_bytes(summary.num_bytes), format_duration(summary.seconds));
+  if (summary.num_held_out_tokens > 0) fmt::print("{} tokens held out\n", format_count(summary.num_held_out_tokens));
+  if (summary.num_skipped_files > 0)
+    fmt::print("{} copies of other files left out\n", format_count(summary.num_skipped_files));
+  for (const std::string& path : summary.outputs) fmt::print("wrote {}\n", path);
+  return 0;
+}
+
+}  // namespace
+
+int data_command(std::span<const std::string> words) {
+  constexpr std::array<std::string_view, 1> kActions = {"prepare"};
+  if (!words.empty() && (words.front() == "--help" || words.front() == "-h")) return prepare(words);
+  if (words.empty() || words.front() != "prepare")
+    refuse_word("action of data", words.empty() ? "" : words.front(), kActions);
+  return prepare(words.subspan(1));
+}
+
+}  // namespace primus::cli

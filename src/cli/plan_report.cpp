@@ -1,0 +1,158 @@
+#include "cli/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "cli/terminal.hpp"
+#include "config/key_table.hpp"
+#include "model/flops.hpp"
+#include "model/model_spec.hpp"
+#include "model/parameters.hpp"
+
+namespace primus::cli {
+namespace {
+
+using config::Experiment;
+using config::Resolution;
+
+std::string line(std::string_view label, const std::string& text) {
+  return fmt::format("  {:<12}{}\n", label, text);
+}
+
+std::string title(std::string_view text) {
+  return coloured(text, Colour::kBold, stdout) + "\n";
+}
+
+std::string size_text(std::int64_t count) {
+  return fmt::format("{} ({})", format_short_count(static_cast<double>(count)), format_count(count));
+}
+
+std::string model_lines(const Experiment& experiment) {
+  const model::ModelSpec spec = model::build_model_spec(experiment);
+  const model::ParameterCount count = model::count_parameters(spec);
+  const model::FlopsPerToken flops = model::flops_per_token(spec);
+  std::string text = line("parameters", fmt::format("{}, active {}", size_text(count.total), size_text(count.active)));
+  if (spec.num_mtp_layers > 0) {
+    text += line("", fmt::format("and {} in {} multi-token prediction depth{}",
+                                 size_text(model::count_mtp_parameters(spec) * spec.num_mtp_layers),
+                                 spec.num_mtp_layers, spec.num_mtp_layers == 1 ? "" : "s"));
+  }
+  text += line("layers", fmt::format("{}, {} of them MoE; hidden {}, {} heads", spec.num_layers(),
+                                     spec.num_moe_layers(), spec.hidden_size, spec.num_heads()));
+  if (spec.moe && spec.num_moe_layers() > 0) {
+    text += line("experts",
+                 fmt::format("{} a layer, {} a token, inner width {}; shared {}", spec.moe->router.num_experts,
+                             spec.moe->router.top_k, spec.moe->ffn_hidden_size, spec.moe->shared_ffn_hidden_size));
+  }
+  text += line("vocabulary",
+               fmt::format("{}, padded to {}", format_count(spec.vocab_size), format_count(spec.padded_vocab_size)));
+  text += line("FLOPs", fmt::format("{} a token in training (causal attention counted half)",
+                                    format_short_count(static_cast<double>(flops.training()))));
+  return text;
+}
+
+std::string batch_lines(const Resolution& resolution) {
+  const Experiment& experiment = resolution.experiment;
+  std::string text = line("world", fmt::format("{} process{} ({})", resolution.world.size,
+                                               resolution.world.size == 1 ? "" : "es", resolution.world.source));
+  const auto parallel = [&](std::string_view key) { return experiment.get_int(key); };
+  text += line("parallel", fmt::format("TP {} x CP {} x PP {}, EP {}", parallel("tensor_model_parallel_size"),
+                                       parallel("context_parallel_size"), parallel("pipeline_model_parallel_size"),
+                                       parallel("expert_model_parallel_size")));
+  const auto plan = config::batch_plan(experiment, resolution.world.size);
+  const std::int64_t global = experiment.get_int("global_batch_size");
+  const std::int64_t length = experiment.get_int("seq_length");
+  if (plan) {
+    text += line("batch", fmt::format("{} sequences = {} micro x {} data ranks x {} accumulated; {} tokens a step",
+                                      global, experiment.get_int("micro_batch_size"), plan->data_parallel,
+                                      plan->accumulation, format_count(global * length)));
+  }
+  const auto steps = experiment.get_optional_int("train_iters");
+  const std::int64_t samples = steps ? *steps * global : experiment.get_int("train_samples");
+  text += line("length", fmt::format("{} sequences of {} tokens, {} tokens in all{}", format_count(samples), length,
+                                     format_short_count(static_cast<double>(samples * length)),
+                                     steps ? fmt::format(", {} steps", *steps) : ""));
+  text += line("schedule", fmt::format("{} {}, learning rate {} to {}", experiment.get_string("optimizer"),
+                                       experiment.get_string("lr_decay_style"), experiment.get_double("lr"),
+                                       experiment.get_double("min_lr")));
+  return text;
+}
+
+std::string state_of(const config::Key& key, const config::Value& value) {
+  if (key.state == config::KeyState::kNoEffect) return fmt::format("no effect: {}", key.note);
+  if (!config::is_working_value(key, value)) return "planned";
+  return key.note.empty() ? "works" : fmt::format("works; {}", key.note);
+}
+
+std::string override_lines(const Experiment& experiment) {
+  std::string text;
+  for (const auto& [name, setting] : experiment.settings()) {
+    if (setting.origin.layer != config::Layer::kCommandLine) continue;
+    const config::Key& key = *config::find_key(name);
+    text +=
+        fmt::format("  {} = {}: {} [{}]\n", name, to_text(setting.value), key.meaning, state_of(key, setting.value));
+  }
+  return text.empty() ? text : title("overrides") + text;
+}
+
+std::string note_lines(std::string_view heading, const std::vector<config::Note>& notes) {
+  if (notes.empty()) return "";
+  std::string text = title(heading);
+  for (const config::Note& note : notes) text += fmt::format("  {}: {}\n", note.key, note.text);
+  return text;
+}
+
+// Keys that share a reason share a line.
+std::string no_effect_lines(const std::vector<config::Note>& keys) {
+  std::vector<std::pair<std::string, std::string>> reasons;
+  for (const config::Note& note : keys) {
+    const auto same =
+        std::find_if(reasons.begin(), reasons.end(), [&](const auto& row) { return row.first == note.text; });
+    if (same == reasons.end()) {
+      reasons.emplace_back(note.text, note.key);
+    } else {
+      same->second += ", " + note.key;
+    }
+  }
+  std::string text;
+  for (const auto& [reason, names] : reasons) text += fmt::format("  {}: {}\n", names, reason);
+  return text.empty() ? text : title("no effect") + text;
+}
+
+std::string planned_lines(const std::vector<config::PlannedUse>& planned) {
+  std::string text;
+  for (const config::PlannedUse& use : planned) text += fmt::format("  {} = {}: {}\n", use.key, use.value, use.reason);
+  return text.empty() ? text : title("planned (a real train refuses these)") + text;
+}
+
+}  // namespace
+
+std::string plan_report(const Resolution& resolution, const std::string& experiment_file,
+                        const launch::WorkerCommand& command) {
+  const Experiment& experiment = resolution.experiment;
+  std::string text = title(fmt::format("plan of {}", experiment.exp_name));
+  text += line("experiment", experiment_file);
+  if (!experiment.model_preset.empty()) {
+    text += line("presets", fmt::format("{} on {}", experiment.model_preset, experiment.module_preset));
+  }
+  text += line("folder", experiment.run_folder());
+  text += title("model") + model_lines(experiment);
+  text += title("run") + batch_lines(resolution);
+  text += override_lines(experiment);
+  text += note_lines("notes", resolution.notes);
+  text += no_effect_lines(resolution.no_effect);
+  text += planned_lines(resolution.planned);
+  text += title("worker") + fmt::format("  {}\n", launch::shell_text(command));
+  return text;
+}
+
+std::string start_notes(const Resolution& resolution) {
+  return note_lines("notes", resolution.notes) + no_effect_lines(resolution.no_effect);
+}
+
+}  // namespace primus::cli
