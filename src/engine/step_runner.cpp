@@ -1,0 +1,138 @@
+#include "engine/step_runner.hpp"
+
+#include <numeric>
+
+#include "engine/gradients.hpp"
+#include "nn/rope_tables.hpp"
+
+namespace primus::engine {
+
+StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
+                       nn::ParameterStore& parameters, AdamWOptimizer& optimizer)
+    : spec_(spec),
+      settings_(settings),
+      declaration_(model::model_saved(spec, settings.policy, settings.micro_batch, settings.loss_fusion)),
+      rope_(nn::rope_tables(spec.rope, settings.micro_batch.seq_length, ops::to_aten(settings.policy.statistics))),
+      groups_(comm::Groups::single()),
+      model_(model),
+      parameters_(parameters),
+      optimizer_(optimizer) {}
+
+nn::StepContext StepRunner::context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const {
+  return {.mode = mode,
+          .weight_grad = timing,
+          .batch = settings_.micro_batch,
+          .rope = rope_,
+          .aux_scale = 1.0 / static_cast<double>(num_micro_batches),
+          .groups = groups_};
+}
+
+StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const StepInput& input) {
+  Running running;
+  running.input = &input;
+  running.saved.resize(input.micro_batches.size());
+  running.loss_sum = at::zeros({1}, at::kDouble);
+  parameters_.zero_main_gradients();
+  for (nn::TransformerLayer& layer : model_.layers()) {
+    if (layer.moe() != nullptr) layer.moe()->reset_metrics();
+  }
+  const bool has_weight_grad = std::any_of(actions.begin(), actions.end(), [](const schedule::Action& action) {
+    return action.kind == schedule::ActionKind::kWeightGrad;
+  });
+  timing_ = has_weight_grad ? nn::WeightGradTiming::kDeferred : nn::WeightGradTiming::kWithBackward;
+  for (const schedule::Action& action : actions) {
+    switch (action.kind) {
+      case schedule::ActionKind::kForward:
+        forward(running, action.micro_batch);
+        break;
+      case schedule::ActionKind::kBackward:
+        backward(running, action.micro_batch);
+        break;
+      case schedule::ActionKind::kWeightGrad:
+        weight_grad(running, action.micro_batch);
+        break;
+      case schedule::ActionKind::kReduceGradients:
+        finish(running);
+        break;
+      case schedule::ActionKind::kOptimizerStep:
+        optimizer_step(running);
+        break;
+      default:
+        PRIMUS_CHECK(false, "{} in a run of one pipeline stage", schedule::name(action.kind));
+    }
+  }
+  return std::move(running.result);
+}
+
+void StepRunner::forward(Running& running, schedule::MicroBatch micro_batch) {
+  const auto m = static_cast<std::size_t>(micro_batch.value);
+  running.saved.at(m) = std::make_unique<nn::Saved>(declaration_);
+  const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
+  running.loss_sum.add_(model_.forward(running.input->micro_batches[m], *running.saved[m], step));
+}
+
+void StepRunner::backward(Running& running, schedule::MicroBatch micro_batch) {
+  const auto m = static_cast<std::size_t>(micro_batch.value);
+  const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
+  model_.backward(running.input->micro_batches[m], *running.saved.at(m), step);
+  if (timing_ == nn::WeightGradTiming::kWithBackward) running.saved[m].reset();
+}
+
+void StepRunner::weight_grad(Running& running, schedule::MicroBatch micro_batch) {
+  const auto m = static_cast<std::size_t>(micro_batch.value);
+  model_.weight_grad(*running.saved.at(m));
+  running.saved[m].reset();
+}
+
+void StepRunner::finish(Running& running) {
+  reduce_gradients(parameters_, groups_);
+  groups_.data.all_reduce_sum(running.loss_sum);
+  StepResult& result = running.result;
+  result.loss = running.loss_sum.item<double>() / running.input->num_tokens;
+  result.grad_norm = global_gradient_norm(parameters_, groups_);
+  if (!std::isfinite(result.loss)) {
+    result.first_nonfinite = "loss";
+  } else if (!std::isfinite(result.grad_norm)) {
+    result.first_nonfinite = first_nonfinite_gradient(parameters_).value_or("gradient norm (its square overflows)");
+  }
+  collect_router_metrics(result, running.input->micro_batches.size());
+}
+
+void StepRunner::optimizer_step(Running& running) {
+  StepResult& result = running.result;
+  if (!result.first_nonfinite.empty()) {
+    result.outcome = StepOutcome::kSkippedNonFinite;
+    return;
+  }
+  optimizer_.step({.learning_rate = running.input->learning_rate,
+                   .weight_decay = running.input->weight_decay,
+                   .grad_scale = clip_coefficient(result.grad_norm, settings_.clip_grad)});
+}
+
+void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {
+  double aux_sum = 0.0;
+  for (std::size_t layer = 0; layer < model_.layers().size(); ++layer) {
+    const nn::Moe* moe = model_.layers()[layer].moe();
+    if (moe == nullptr) continue;
+    const at::Tensor counts = moe->metrics().tokens_per_expert_E;
+    const auto* values = counts.data_ptr<std::int64_t>();
+    const std::span<const std::int64_t> loads(values, static_cast<std::size_t>(counts.numel()));
+    const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
+                        static_cast<double>(loads.size());
+    const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
+    result.expert_loads.push_back({static_cast<int>(layer), mean > 0.0 ? most / mean : 0.0,
+                                   std::count(loads.begin(), loads.end(), std::int64_t{0})});
+    aux_sum += moe->metrics().aux_loss_1.item<double>();
+  }
+  if (result.expert_loads.empty() || !spec_.moe || spec_.moe->router.aux_loss_coefficient == 0.0) return;
+  result.load_balancing_loss = aux_sum / spec_.moe->router.aux_loss_coefficient /
+                               static_cast<double>(result.expert_loads.size() * num_micro_batches);
+}
+
+double StepRunner::evaluate(const nn::MicroBatchInput& input) {
+  nn::Saved saved(declaration_);
+  const nn::StepContext step = context(nn::Mode::kEvaluation, 1, nn::WeightGradTiming::kWithBackward);
+  return model_.forward(input, saved, step).item<double>();
+}
+
+}  // namespace primus::engine

@@ -1,0 +1,84 @@
+#pragma once
+// Runs one training step: walks a rank's actions of a Schedule. It knows micro-batches, gradients and the optimizer, not
+// data files, logs or learning-rate curves.
+#include <span>
+
+#include "engine/adamw_optimizer.hpp"
+#include "nn/model.hpp"
+#include "schedule/schedule.hpp"
+
+namespace primus::engine {
+
+/// What stays the same over a run.
+struct StepSettings {
+  model::NumericPolicy policy;
+  model::LossFusion loss_fusion = model::LossFusion::kFused;
+  model::BatchShape micro_batch;
+  double clip_grad = 1.0;
+};
+
+struct StepInput {
+  std::span<const nn::MicroBatchInput> micro_batches;
+  double num_tokens = 1.0;  // of the step, those that count
+  double learning_rate = 0.0;
+  double weight_decay = 0.0;
+};
+
+/// What one MoE layer's router did in the step.
+struct ExpertLoad {
+  int layer = 0;
+  double max_over_mean = 0.0;
+  std::int64_t num_dead_experts = 0;  // got no token
+};
+
+enum class StepOutcome { kUpdated, kSkippedNonFinite };
+
+struct StepResult {
+  StepOutcome outcome = StepOutcome::kUpdated;
+  double loss = 0.0;                 // token mean of the step
+  double grad_norm = 0.0;            // before clipping
+  double load_balancing_loss = 0.0;  // mean over MoE layers and micro-batches, without its coefficient: 1 is balanced
+  std::vector<ExpertLoad> expert_loads;
+  std::string first_nonfinite;  // "loss" or a parameter's name, when skipped
+};
+
+class StepRunner {
+ public:
+  StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
+             nn::ParameterStore& parameters, AdamWOptimizer& optimizer);
+
+  /// Walk the actions. The optimizer runs only if loss and gradients are finite (decision 16).
+  StepResult run(const std::vector<schedule::Action>& actions, const StepInput& input);
+
+  /// Masked sum of losses of one micro-batch; changes nothing (D7).
+  double evaluate(const nn::MicroBatchInput& input);
+
+ private:
+  /// State of the step that is being run.
+  struct Running {
+    const StepInput* input = nullptr;
+    std::vector<std::unique_ptr<nn::Saved>> saved;  // by micro-batch, while in flight
+    at::Tensor loss_sum;                            // fp64, one element
+    StepResult result;
+  };
+
+  void forward(Running& running, schedule::MicroBatch micro_batch);
+  void backward(Running& running, schedule::MicroBatch micro_batch);
+  void weight_grad(Running& running, schedule::MicroBatch micro_batch);
+  void finish(Running& running);
+  void optimizer_step(Running& running);
+  void collect_router_metrics(StepResult& result, std::size_t num_micro_batches);
+  nn::StepContext context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const;
+
+  model::ModelSpec spec_;
+  StepSettings settings_;
+  model::SavedDeclaration declaration_;
+  nn::RopeTables rope_;
+  comm::Groups groups_;
+  nn::Model& model_;
+  nn::ParameterStore& parameters_;
+  AdamWOptimizer& optimizer_;
+  nn::WeightGradTiming timing_ = nn::WeightGradTiming::kWithBackward;
+};
+
+}  // namespace primus::engine

@@ -1,0 +1,97 @@
+#include "train/metrics.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.hpp"
+
+namespace primus::train {
+namespace {
+
+/// JSON knows no NaN: what is not finite becomes null, so that every line stays readable.
+nlohmann::ordered_json number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+}  // namespace
+
+engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads) {
+  engine::ExpertLoad worst;
+  for (const engine::ExpertLoad& load : loads) {
+    if (load.max_over_mean > worst.max_over_mean) {
+      worst.layer = load.layer;
+      worst.max_over_mean = load.max_over_mean;
+    }
+    worst.num_dead_experts += load.num_dead_experts;
+  }
+  return worst;
+}
+
+std::string console_line(const IterationRecord& record) {
+  std::string line = fmt::format(
+      " iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} |"
+      " throughput per device (TFLOP/s/device): {:.4f} | tokens/s/device: {:.1f} | learning rate: {:.6E} |"
+      " global batch size: {:5d} | lm loss: {:.6E} |",
+      record.iteration, record.train_iters, record.consumed_samples, record.elapsed_ms, record.tflops,
+      record.tokens_per_s, record.learning_rate, record.global_batch_size, record.lm_loss);
+  if (record.load_balancing_loss) line += fmt::format(" load_balancing_loss: {:.6E} |", *record.load_balancing_loss);
+  line += fmt::format(" loss scale: 1.0 | grad norm: {:.3f} |", record.grad_norm);
+  if (!record.expert_loads.empty()) {
+    const engine::ExpertLoad worst = worst_load(record.expert_loads);
+    line += fmt::format(" expert load max/mean: {:.2f} | dead experts: {} |", worst.max_over_mean,
+                        worst.num_dead_experts);
+  }
+  line += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} | memory: {} |",
+                      record.num_skipped, record.num_nan, format_bytes(record.held_bytes));
+  return line;
+}
+
+std::string expert_lines(const IterationRecord& record) {
+  std::string lines;
+  for (const engine::ExpertLoad& load : record.expert_loads) {
+    lines += fmt::format("   layer {:3d} | expert load max/mean: {:.2f} | dead experts: {}\n", load.layer,
+                         load.max_over_mean, load.num_dead_experts);
+  }
+  return lines;
+}
+
+std::string json_line(const IterationRecord& record) {
+  nlohmann::ordered_json json;
+  json["iteration"] = record.iteration;
+  json["consumed_samples"] = record.consumed_samples;
+  json["elapsed_ms"] = number(record.elapsed_ms);
+  json["tokens_per_s_per_device"] = number(record.tokens_per_s);
+  json["tflops_per_device"] = number(record.tflops);
+  json["learning_rate"] = number(record.learning_rate);
+  json["global_batch_size"] = record.global_batch_size;
+  json["lm_loss"] = number(record.lm_loss);
+  if (record.load_balancing_loss) json["load_balancing_loss"] = number(*record.load_balancing_loss);
+  json["grad_norm"] = number(record.grad_norm);
+  json["skipped_iterations"] = record.num_skipped;
+  json["nan_iterations"] = record.num_nan;
+  json["memory_peak_bytes"] = record.held_bytes;
+  json["memory_reserved_bytes"] = record.reserved_bytes;
+  if (!record.expert_loads.empty()) {
+    nlohmann::ordered_json loads = nlohmann::ordered_json::array();
+    for (const engine::ExpertLoad& load : record.expert_loads) {
+      loads.push_back({{"layer", load.layer},
+                       {"max_over_mean", number(load.max_over_mean)},
+                       {"dead_experts", load.num_dead_experts}});
+    }
+    json["expert_load"] = std::move(loads);
+  }
+  return json.dump();
+}
+
+std::string json_line(const EvaluationRecord& record) {
+  nlohmann::ordered_json json;
+  json["iteration"] = record.iteration;
+  json["eval_split"] = record.split;
+  json["eval_loss"] = number(record.loss);
+  json["eval_tokens"] = record.num_tokens;
+  json["elapsed_ms"] = number(record.elapsed_ms);
+  return json.dump();
+}
+
+}  // namespace primus::train

@@ -1,0 +1,49 @@
+#pragma once
+// One record an iteration, made once; the console line, the JSON line and the averages are views of it.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/step_runner.hpp"
+
+namespace primus::train {
+
+struct IterationRecord {
+  std::int64_t iteration = 0;
+  std::int64_t train_iters = 0;
+  std::int64_t consumed_samples = 0;
+  double elapsed_ms = 0.0;  // mean over the log interval
+  double tokens_per_s = 0.0;
+  double tflops = 0.0;  // model FLOPs, causal attention counted half
+  double learning_rate = 0.0;
+  std::int64_t global_batch_size = 0;
+  double lm_loss = 0.0;  // mean over the log interval
+  std::optional<double> load_balancing_loss;
+  double grad_norm = 0.0;
+  std::int64_t num_skipped = 0;  // in the log interval
+  std::int64_t num_nan = 0;
+  std::int64_t held_bytes = 0;  // peak since the last record
+  std::int64_t reserved_bytes = 0;
+  std::vector<engine::ExpertLoad> expert_loads;
+};
+
+struct EvaluationRecord {
+  std::int64_t iteration = 0;
+  std::string split;
+  double loss = 0.0;
+  std::int64_t num_tokens = 0;
+  double elapsed_ms = 0.0;
+};
+
+/// Megatron's iteration line, without time stamp.
+std::string console_line(const IterationRecord& record);
+/// One line a layer; empty without MoE layers.
+std::string expert_lines(const IterationRecord& record);
+std::string json_line(const IterationRecord& record);
+std::string json_line(const EvaluationRecord& record);
+
+/// Highest max/mean over the layers, and all dead experts.
+engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads);
+
+}  // namespace primus::train

@@ -1,0 +1,69 @@
+#include "train/options.hpp"
+
+#include "base/error.hpp"
+#include "data/tokenizer.hpp"
+
+namespace primus::train {
+namespace {
+
+data::DataOptions data_options(const config::Experiment& experiment, const RunOptions& options) {
+  data::DataOptions data;
+  data.data_path = experiment.get_strings("data_path");
+  data.split = experiment.get_optional_string("split").value_or(data.split);
+  data.train_data_path = experiment.get_strings("train_data_path");
+  data.valid_data_path = experiment.get_strings("valid_data_path");
+  data.test_data_path = experiment.get_strings("test_data_path");
+  data.mock_data = experiment.get_bool("mock_data");
+  data.seed = static_cast<std::int64_t>(options.seed);
+  data.seq_length = options.seq_length;
+  data.requested = data::requested_samples({.train_iters = options.train_iters,
+                                            .train_samples = std::nullopt,
+                                            .global_batch_size = options.global_batch_size,
+                                            .eval_interval = options.eval_interval.value_or(0),
+                                            .eval_iters = options.eval_iters});
+  const auto tokenizer = data::make_tokenizer(
+      {.type = experiment.get_string("tokenizer_type"), .model = "", .vocab_size = experiment.get_int("vocab_size")});
+  data.vocab_size = experiment.get_int("vocab_size");
+  data.eod = tokenizer->eod();
+  data.eod_mask_loss = experiment.get_bool("eod_mask_loss");
+  data.dataloader_type = experiment.get_optional_string("dataloader_type").value_or("single") == "cyclic"
+                             ? data::DataloaderType::kCyclic
+                             : data::DataloaderType::kSingle;
+  return data;
+}
+
+}  // namespace
+
+RunOptions run_options(const config::Experiment& experiment) {
+  RunOptions options;
+  options.run_folder = experiment.run_folder();
+  options.seed = static_cast<std::uint64_t>(experiment.get_int("seed"));
+  options.global_batch_size = experiment.get_int("global_batch_size");
+  options.micro_batch_size = experiment.get_int("micro_batch_size");
+  options.seq_length = experiment.get_int("seq_length");
+  const auto samples = experiment.get_optional_int("train_samples");
+  options.train_iters = samples ? *samples / options.global_batch_size : experiment.get_int("train_iters");
+  options.eval_iters = experiment.get_int("eval_iters");
+  if (options.eval_iters > 0) options.eval_interval = experiment.get_optional_int("eval_interval");
+  options.exit_interval = experiment.get_optional_int("exit_interval");
+  options.log_interval = experiment.get_int("log_interval");
+  options.log_avg_skip_iterations = experiment.get_int("log_avg_skip_iterations");
+  options.on_nonfinite =
+      experiment.get_bool("check_for_nan_in_loss_and_grad") ? OnNonFinite::kStop : OnNonFinite::kSkip;
+  options.weight_decay = experiment.get_double("weight_decay");
+  options.per_layer_log =
+      experiment.get_bool("moe_per_layer_logging") ? RunOptions::PerLayerLog::kYes : RunOptions::PerLayerLog::kNo;
+  options.adamw = {.beta1 = experiment.get_double("adam_beta1"),
+                   .beta2 = experiment.get_double("adam_beta2"),
+                   .epsilon = experiment.get_double("adam_eps")};
+  options.step = {.policy = model::numeric_policy(experiment),
+                  .loss_fusion = experiment.get_bool("cross_entropy_loss_fusion") ? model::LossFusion::kFused
+                                                                                  : model::LossFusion::kUnfused,
+                  .micro_batch = {.num_sequences = options.micro_batch_size, .seq_length = options.seq_length},
+                  .clip_grad = experiment.get_double("clip_grad")};
+  options.learning_rate = learning_rate_schedule(experiment, options.train_samples());
+  options.data = data_options(experiment, options);
+  return options;
+}
+
+}  // namespace primus::train

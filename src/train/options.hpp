@@ -1,0 +1,41 @@
+#pragma once
+// What the loop needs of an experiment, as plain values.
+#include <optional>
+#include <string>
+
+#include "data/data_source.hpp"
+#include "engine/step_runner.hpp"
+#include "train/learning_rate.hpp"
+
+namespace primus::train {
+
+/// Stop the run, or leave the step out, when loss or gradient are not finite (check_for_nan_in_loss_and_grad).
+enum class OnNonFinite { kStop, kSkip };
+
+struct RunOptions {
+  std::string run_folder;
+  std::uint64_t seed = 1234;
+  std::int64_t train_iters = 0;
+  std::int64_t global_batch_size = 0;
+  std::int64_t micro_batch_size = 0;
+  std::int64_t seq_length = 0;
+  std::optional<std::int64_t> eval_interval;  // absent: no evaluation
+  std::int64_t eval_iters = 0;
+  std::optional<std::int64_t> exit_interval;
+  std::int64_t log_interval = 1;
+  std::int64_t log_avg_skip_iterations = 0;  // left out of averages: the first steps warm caches up
+  OnNonFinite on_nonfinite = OnNonFinite::kStop;
+  double weight_decay = 0.0;
+  enum class PerLayerLog { kNo, kYes } per_layer_log = PerLayerLog::kNo;
+  engine::AdamWSettings adamw;
+  engine::StepSettings step;
+  LearningRateSchedule learning_rate;
+  data::DataOptions data;
+
+  std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
+  std::int64_t train_samples() const { return train_iters * global_batch_size; }
+};
+
+RunOptions run_options(const config::Experiment& experiment);
+
+}  // namespace primus::train

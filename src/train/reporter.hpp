@@ -1,0 +1,35 @@
+#pragma once
+// Where a run's records go: console lines, a progress bar on a terminal, metrics.jsonl and log.txt in the run's folder.
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "train/metrics.hpp"
+#include "train/options.hpp"
+
+namespace primus::train {
+
+class Reporter {
+ public:
+  /// Starts the run's files anew: metrics.jsonl and log.txt. Throws UserError if they cannot be written.
+  Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer);
+  ~Reporter();
+
+  void message(const std::string& text);
+  void iteration(const IterationRecord& record);
+  void evaluation(const EvaluationRecord& record);
+  /// Redraw the bar; without a terminal this does nothing.
+  void progress(std::int64_t done, std::int64_t total, double loss, double seconds_left);
+
+ private:
+  void write_json(const std::string& line);
+  void clear_bar();
+
+  std::ofstream metrics_;
+  std::ofstream log_;
+  RunOptions::PerLayerLog per_layer_;
+  bool has_terminal_;
+  bool bar_is_drawn_ = false;
+};
+
+}  // namespace primus::train

@@ -1,0 +1,81 @@
+#include "train/run.hpp"
+
+#include "base/files.hpp"
+#include "base/text.hpp"
+#include "data/ngram.hpp"
+#include "data/tokenizer.hpp"
+#include "model/flops.hpp"
+#include "ops/allocator.hpp"
+
+namespace primus::train {
+namespace {
+
+std::string_view text_of(EndOfRun end) {
+  switch (end) {
+    case EndOfRun::kAllSteps:
+      return "all iterations done";
+    case EndOfRun::kExitInterval:
+      return "stopped at exit_interval";
+    case EndOfRun::kInterrupted:
+      return "stopped by a signal after a whole step";
+  }
+  return "?";
+}
+
+std::string opening(const config::Experiment& experiment, const model::ModelSpec& spec) {
+  const model::ParameterCount count = model::count_parameters(spec);
+  return fmt::format("{}: {} parameters ({} active), {} layers ({} MoE), {:.4g} MFLOP a token in training, {} threads",
+                     experiment.exp_name, format_count(count.total), format_count(count.active), spec.num_layers(),
+                     spec.num_moe_layers(), static_cast<double>(model::flops_per_token(spec).training()) * 1e-6,
+                     at::get_num_threads());
+}
+
+std::string memory_lines(const ops::MemoryReport& report) {
+  std::string text;
+  for (const ops::MemoryTag tag :
+       {ops::MemoryTag::kParameters, ops::MemoryTag::kMainGradients, ops::MemoryTag::kOptimizer}) {
+    text += fmt::format("{} {}, ", ops::name(tag), format_bytes(report.held(tag)));
+  }
+  return text + fmt::format("peak {}", format_bytes(report.peak_bytes));
+}
+
+/// What counting models reach on the held-out text, where training and held-out data are one file each.
+std::optional<data::NgramBaseline> baseline(const data::DataOptions& data) {
+  if (data.mock_data || data.train_data_path.size() != 1 || data.valid_data_path.size() != 1) return std::nullopt;
+  // Bigram counts are a square of the vocabulary: meant for byte-sized ones.
+  constexpr std::int64_t kLargestVocabulary = 1024;
+  if (data.vocab_size > kLargestVocabulary) return std::nullopt;
+  return data::ngram_baseline(data.train_data_path[0], data.valid_data_path[0], data.vocab_size);
+}
+
+void print_summary(Reporter& reporter, const RunSummary& summary, const data::DataOptions& data) {
+  reporter.message("");
+  reporter.message(fmt::format("summary: {} ({} iterations in {}, {} skipped)", text_of(summary.end),
+                               summary.num_iterations, format_duration(summary.seconds), summary.num_skipped));
+  reporter.message(fmt::format("  training loss {:.4f} -> {:.4f}, {:.0f} tokens/s/device", summary.first_loss,
+                               summary.last_loss, summary.tokens_per_s));
+  if (summary.valid_loss) reporter.message(fmt::format("  validation loss {:.4f}", *summary.valid_loss));
+  if (summary.valid_loss && summary.end == EndOfRun::kAllSteps) {
+    if (const auto counts = baseline(data)) {
+      reporter.message(fmt::format("  on the same held-out text a unigram model reaches {:.4f}, a bigram model {:.4f}",
+                                   counts->unigram_nats, counts->bigram_nats));
+    }
+  }
+  reporter.message("  memory: " + memory_lines(ops::memory_report()));
+}
+
+}  // namespace
+
+RunSummary run_experiment(const std::string& experiment_path) {
+  ops::install_allocator();
+  const config::Experiment experiment = config::Experiment::from_json(read_file(experiment_path));
+  const RunOptions options = run_options(experiment);
+  Trainer trainer(experiment);
+  Reporter reporter(options.run_folder, options.per_layer_log);
+  reporter.message(opening(experiment, trainer.spec()));
+  const RunSummary summary = trainer.run(reporter);
+  print_summary(reporter, summary, options.data);
+  return summary;
+}
+
+}  // namespace primus::train

@@ -1,0 +1,179 @@
+#include "train/trainer.hpp"
+
+#include <chrono>
+
+#include "base/text.hpp"
+#include "model/flops.hpp"
+#include "ops/allocator.hpp"
+#include "train/batches.hpp"
+#include "train/interrupt.hpp"
+
+namespace primus::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+schedule::Schedule verified_schedule(std::int64_t num_micro_batches) {
+  schedule::Schedule table =
+      schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = static_cast<int>(num_micro_batches)});
+  schedule::verify(table);
+  return table;
+}
+
+}  // namespace
+
+/// Sums since the last record.
+struct Trainer::Interval {
+  double seconds = 0.0;
+  double loss_sum = 0.0;  // over steps that were not skipped
+  std::int64_t num_steps = 0;
+  std::int64_t num_skipped = 0;
+};
+
+Trainer::Trainer(const config::Experiment& experiment)
+    : options_(run_options(experiment)),
+      spec_(model::build_model_spec(experiment)),
+      flops_per_token_(model::flops_per_token(spec_).training()),
+      schedule_(verified_schedule(options_.num_micro_batches())) {
+  // The data is opened first: a wrong path should not cost the time to make a model.
+  source_ = std::make_shared<data::DataSource>(options_.data);
+  const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
+  train_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kTrain, shape, data::Prefetch::kOn);
+  if (options_.eval_interval && source_->num_samples(data::Split::kValid) > 0) {
+    valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
+  }
+  parameters_ = std::make_unique<nn::ParameterStore>(model::model_parameters(spec_), options_.step.policy, options_.seed);
+  model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
+  optimizer_ = std::make_unique<engine::AdamWOptimizer>(*parameters_, options_.step.policy, options_.adamw);
+  runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
+}
+
+Trainer::~Trainer() = default;
+
+engine::StepResult Trainer::step(std::int64_t iteration, double learning_rate) {
+  const StepBatches batches =
+      to_tensors(train_batches_->step({.consumed_samples = consumed_samples(iteration),
+                                       .num_micro_batches = options_.num_micro_batches()}),
+                 ops::to_aten(options_.step.policy.statistics));
+  return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
+                                               .num_tokens = batches.num_tokens,
+                                               .learning_rate = learning_rate,
+                                               .weight_decay = options_.weight_decay});
+}
+
+EvaluationRecord Trainer::evaluate(std::int64_t iteration) {
+  const Clock::time_point start = Clock::now();
+  double loss_sum = 0.0;
+  double num_tokens = 0.0;
+  // Always the same samples, from the split's beginning: evaluations of one run can be compared.
+  for (std::int64_t i = 0; i < options_.eval_iters; ++i) {
+    const StepBatches batches =
+        to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
+                                         .num_micro_batches = options_.num_micro_batches()}),
+                   ops::to_aten(options_.step.policy.statistics));
+    for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) loss_sum += runner_->evaluate(micro_batch);
+    num_tokens += batches.num_tokens;
+  }
+  return {.iteration = iteration,
+          .split = "validation",
+          .loss = loss_sum / std::max(num_tokens, 1.0),
+          .num_tokens = static_cast<std::int64_t>(num_tokens),
+          .elapsed_ms = seconds_since(start) * 1e3};
+}
+
+void Trainer::refuse_nonfinite(const engine::StepResult& result, std::int64_t iteration) const {
+  throw UserError(fmt::format(
+      "iteration {}: {} is not finite (loss {}, gradient norm {}). The weights are those of the step before. Lower lr or "
+      "clip_grad, look at the data, or set check_for_nan_in_loss_and_grad to false to skip such steps.",
+      iteration, result.first_nonfinite, result.loss, result.grad_norm));
+}
+
+void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
+                     double learning_rate) {
+  const auto steps = static_cast<double>(interval.num_steps);
+  const std::int64_t good = interval.num_steps - interval.num_skipped;
+  const double tokens = static_cast<double>(options_.global_batch_size * options_.seq_length) * steps;
+  const ops::MemoryReport memory = ops::memory_report();
+  IterationRecord record{.iteration = iteration,
+                         .train_iters = options_.train_iters,
+                         .consumed_samples = consumed_samples(iteration),
+                         .elapsed_ms = interval.seconds / steps * 1e3,
+                         .tokens_per_s = tokens / interval.seconds,
+                         .tflops = tokens / interval.seconds * static_cast<double>(flops_per_token_) * 1e-12,
+                         .learning_rate = learning_rate,
+                         .global_batch_size = options_.global_batch_size,
+                         .lm_loss = good > 0 ? interval.loss_sum / static_cast<double>(good) : last.loss,
+                         .load_balancing_loss = std::nullopt,
+                         .grad_norm = last.grad_norm,
+                         .num_skipped = interval.num_skipped,
+                         .num_nan = interval.num_skipped,
+                         .held_bytes = memory.peak_bytes,
+                         .reserved_bytes = memory.reserved_bytes,
+                         .expert_loads = last.expert_loads};
+  if (spec_.moe && spec_.moe->router.load_balancing != model::LoadBalancing::kNone) {
+    record.load_balancing_loss = last.load_balancing_loss;
+  }
+  reporter.iteration(record);
+  interval = {};
+}
+
+RunSummary Trainer::run(Reporter& reporter) {
+  RunSummary summary;
+  Interval interval;
+  double measured_seconds = 0.0;
+  std::int64_t measured_steps = 0;
+  std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
+  const double tokens_per_step = static_cast<double>(options_.global_batch_size * options_.seq_length);
+  for (std::int64_t iteration = 0; iteration < options_.train_iters; ++iteration) {
+    const double learning_rate = options_.learning_rate.at(schedule_samples);
+    const Clock::time_point start = Clock::now();
+    const engine::StepResult result = step(iteration, learning_rate);
+    const double seconds = seconds_since(start);
+    const std::int64_t done = iteration + 1;
+    const bool skipped = result.outcome == engine::StepOutcome::kSkippedNonFinite;
+    if (skipped && options_.on_nonfinite == OnNonFinite::kStop) refuse_nonfinite(result, done);
+    if (skipped) {
+      reporter.message(fmt::format(" iteration {}: skipped, {} is not finite", done, result.first_nonfinite));
+    } else {
+      schedule_samples += options_.global_batch_size;
+      interval.loss_sum += result.loss;
+      summary.last_loss = result.loss;
+      if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
+    }
+    interval.seconds += seconds;
+    interval.num_steps += 1;
+    interval.num_skipped += skipped ? 1 : 0;
+    summary.seconds += seconds;
+    summary.num_iterations = done;
+    summary.num_skipped += skipped ? 1 : 0;
+    if (done > options_.log_avg_skip_iterations || options_.train_iters <= options_.log_avg_skip_iterations) {
+      measured_seconds += seconds;
+      ++measured_steps;
+    }
+    const int signal = pending_interrupt();
+    const bool exit_now = options_.exit_interval && done % *options_.exit_interval == 0 && done < options_.train_iters;
+    const bool is_last = done == options_.train_iters || exit_now || signal != 0;
+    if (done % options_.log_interval == 0 || is_last) {
+      summary.peak_bytes = std::max(summary.peak_bytes, ops::memory_report().peak_bytes);
+      record(reporter, done, interval, result, learning_rate);
+    }
+    if (valid_batches_ && signal == 0 && (done % *options_.eval_interval == 0 || is_last)) {
+      const EvaluationRecord evaluation = evaluate(done);
+      summary.valid_loss = evaluation.loss;
+      reporter.evaluation(evaluation);
+    }
+    reporter.progress(done, options_.train_iters, result.loss,
+                      static_cast<double>(options_.train_iters - done) * summary.seconds / static_cast<double>(done));
+    if (signal != 0) summary.end = EndOfRun::kInterrupted;
+    if (exit_now && signal == 0) summary.end = EndOfRun::kExitInterval;
+    if (is_last) break;
+  }
+  summary.tokens_per_s = measured_seconds > 0.0 ? tokens_per_step * static_cast<double>(measured_steps) / measured_seconds : 0.0;
+  return summary;
+}
+
+}  // namespace primus::train

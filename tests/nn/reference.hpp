@@ -1,0 +1,43 @@
+#pragma once
+// The same model written a second time: plain formulas in fp64 under libtorch's autograd, no op of ours. The oracle of D1.
+#include <map>
+#include <string>
+
+#include "model/model_spec.hpp"
+#include "nn/parameter.hpp"
+#include "support/tensors.hpp"
+
+namespace primus::test {
+
+/// Leaves in fp64 by parameter name; a tied output uses the embedding's.
+using ReferenceParameters = std::map<std::string, Tensor>;
+
+/// fp64 copies of a store's weights that autograd follows.
+ReferenceParameters reference_parameters(const nn::ParameterStore& store);
+
+/// Largest relative error of the store's main gradients against the references' (parameters without a gradient: against zero).
+/// `worst` names the parameter.
+double worst_gradient_error(const nn::ParameterStore& store, const ReferenceParameters& reference, std::string* worst);
+
+/// x_BSH -> attention's output [B, S, H].
+Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p);
+
+/// Output and auxiliary loss (coefficient included) of a dense or MoE block on the normed input x_BSH.
+struct ReferenceBlock {
+  Tensor y_BSH;
+  Tensor aux_loss;  // undefined in a dense block
+};
+ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p);
+
+Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                       Tensor* aux_loss);
+
+/// ids and labels [B, S]: masked sum of token losses, and the sum of the layers' auxiliary losses.
+struct ReferenceLoss {
+  Tensor loss_sum;
+  Tensor aux_loss;
+};
+ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, const Tensor& mask_BS,
+                              const model::ModelSpec& spec, const ReferenceParameters& p);
+
+}  // namespace primus::test
