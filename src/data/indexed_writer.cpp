@@ -110,6 +110,7 @@ void IndexedWriter::complete() {
     documents_.read(begin * 8, std::as_writable_bytes(std::span(entries)));
     idx_.append(std::as_bytes(std::span(entries)));
   }
+  documents_.discard();
 
   using namespace idx_format;
   idx_.overwrite(0, std::as_bytes(std::span(kMagic)));

@@ -25,8 +25,13 @@ TemporaryFile::TemporaryFile(std::string final_path)
 }
 
 TemporaryFile::~TemporaryFile() {
+  discard();
+}
+
+void TemporaryFile::discard() {
   if (file_ < 0) return;
   ::close(file_);
+  file_ = -1;
   ::unlink(path_.c_str());
 }
 

@@ -29,6 +29,8 @@ class TemporaryFile {
   void sync();
   /// Give the file its name.
   void commit();
+  /// Remove the file now; it was needed only on the way.
+  void discard();
 
  private:
   void flush();
