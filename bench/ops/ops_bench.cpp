@@ -1,0 +1,199 @@
+// Speed of the CPU ops: ops_bench [gemm|grouped|rms_norm|rope|attention]... (all of them when none is named).
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "ops/attention/attention.hpp"
+#include "ops/gemm/gemm.hpp"
+#include "ops/rms_norm/rms_norm.hpp"
+#include "ops/rope/rope.hpp"
+#include "timing.hpp"
+
+namespace primus::bench {
+namespace {
+
+using at::Tensor;
+using ops::Write;
+
+struct Linear {
+  std::int64_t inputs, outputs;
+};
+
+void bench_gemm() {
+  constexpr std::int64_t tokens = 2048;
+  for (const Linear& size : {Linear{256, 384}, Linear{256, 96}, Linear{64, 512}, Linear{256, 256}, Linear{256, 1408},
+                             Linear{704, 256}, Linear{256, 4096}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const Tensor x = at::randn({tokens, size.inputs}, dtype);
+      const Tensor w = at::randn({size.outputs, size.inputs}, dtype);
+      const Tensor dy = at::randn({tokens, size.outputs}, dtype);
+      Tensor y = at::empty_like(dy);
+      Tensor dx = at::empty_like(x);
+      Tensor grad = at::zeros({size.outputs, size.inputs}, at::kFloat);
+      const double flops = 2.0 * static_cast<double>(tokens * size.inputs * size.outputs);
+      const std::string shape =
+          fmt::format("T {} {} -> {} {}", tokens, size.inputs, size.outputs, c10::toString(dtype));
+      if (dtype == at::kFloat) {
+        report("at::mm", shape, flops, "FLOP", measure([&] { at::mm_out(y, x, w.t()); }));
+      }
+      report("linear_forward", shape, flops, "FLOP", measure([&] { ops::linear_forward(x, w, y); }));
+      report("linear_dgrad", shape, flops, "FLOP", measure([&] { ops::linear_dgrad(dy, w, dx); }));
+      report("linear_wgrad", shape, flops, "FLOP", measure([&] { ops::linear_wgrad(dy, x, grad); }));
+    }
+  }
+}
+
+// Rows of each of 16 experts: even, as routers leave them, and all in one.
+const std::vector<std::pair<const char*, std::vector<int>>>& groupings() {
+  static const std::vector<std::pair<const char*, std::vector<int>>> kGroupings = {
+      {"even", std::vector<int>(16, 512)},
+      {"uneven", {1200, 0, 37, 900, 512, 480, 1, 610, 700, 333, 820, 299, 410, 1024, 666, 200}},
+      {"one", {0, 0, 0, 0, 0, 8192, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+  return kGroupings;
+}
+
+void bench_grouped() {
+  constexpr std::int64_t rows = 8192;
+  constexpr std::int64_t experts = 16;
+  for (const Linear& size : {Linear{256, 256}, Linear{128, 256}}) {
+    for (const auto& [name, counts] : groupings()) {
+      Tensor offsets = at::zeros({experts + 1}, at::kInt);
+      for (std::size_t e = 0; e < counts.size(); ++e) {
+        offsets.data_ptr<int>()[e + 1] = offsets.data_ptr<int>()[e] + counts[e];
+      }
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+        const Tensor x = at::randn({rows, size.inputs}, dtype);
+        const Tensor w = at::randn({experts, size.outputs, size.inputs}, dtype);
+        const Tensor dy = at::randn({rows, size.outputs}, dtype);
+        Tensor y = at::empty_like(dy);
+        Tensor dx = at::empty_like(x);
+        Tensor grad = at::zeros({experts, size.outputs, size.inputs}, at::kFloat);
+        const double flops = 2.0 * static_cast<double>(offsets.data_ptr<int>()[experts]) *
+                             static_cast<double>(size.inputs * size.outputs);
+        const std::string shape =
+            fmt::format("E 16 {} {} -> {} {}", name, size.inputs, size.outputs, c10::toString(dtype));
+        report("grouped_linear_forward", shape, flops, "FLOP",
+               measure([&] { ops::grouped_linear_forward(x, w, offsets, y); }));
+        report("grouped_linear_dgrad", shape, flops, "FLOP",
+               measure([&] { ops::grouped_linear_dgrad(dy, w, offsets, dx); }));
+        report("grouped_linear_wgrad", shape, flops, "FLOP",
+               measure([&] { ops::grouped_linear_wgrad(dy, x, offsets, grad); }));
+      }
+    }
+  }
+}
+
+void bench_rms_norm() {
+  for (const std::int64_t width : {64, 256, 2048}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      constexpr std::int64_t rows = 2048;
+      const Tensor x = at::randn({rows, width}, dtype);
+      const Tensor weight = at::ones({width}, dtype);
+      const Tensor dy = at::randn({rows, width}, dtype);
+      Tensor y = at::empty_like(x);
+      Tensor dx = at::empty_like(x);
+      Tensor rstd = at::empty({rows}, at::kFloat);
+      Tensor grad = at::zeros({width}, at::kFloat);
+      const double bytes = static_cast<double>(rows * width) * static_cast<double>(x.element_size());
+      const std::string shape = fmt::format("T {} H {} {}", rows, width, c10::toString(dtype));
+      report("rms_norm_forward", shape, 2 * bytes, "B",
+             measure([&] { ops::rms_norm_forward(x, weight, 1e-6, y, rstd); }));
+      report("rms_norm_backward", shape, 3 * bytes, "B",
+             measure([&] { ops::rms_norm_backward(dy, x, weight, rstd, dx, Write::kOverwrite, grad); }));
+    }
+  }
+}
+
+void bench_rope() {
+  constexpr std::int64_t tokens = 2048;
+  constexpr std::int64_t sequence = 512;
+  constexpr std::int64_t heads = 4;
+  for (const ops::RopeLayout layout : {ops::RopeLayout::kHalves, ops::RopeLayout::kInterleaved}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const Tensor cos = at::ones({sequence, 16}, at::kFloat);
+      const Tensor sin = at::zeros({sequence, 16}, at::kFloat);
+      Tensor kv = at::randn({tokens, heads, 128}, dtype);
+      Tensor k_pe = at::randn({tokens, 32}, dtype);
+      Tensor q = at::randn({tokens, heads, 96}, dtype);
+      Tensor k = at::randn({tokens, heads, 96}, dtype);
+      Tensor v = at::randn({tokens, heads, 64}, dtype);
+      // kv, k and v once each, the rotated part of q twice.
+      const double bytes =
+          static_cast<double>(tokens * heads * (128 + 96 + 64 + 64)) * static_cast<double>(q.element_size());
+      const std::string shape = fmt::format("T {} A 4 64+32/64 {} {}", tokens, c10::toString(dtype),
+                                            layout == ops::RopeLayout::kHalves ? "halves" : "pairs");
+      report("mla_assemble_forward", shape, bytes, "B",
+             measure([&] { ops::mla_assemble_forward(kv, k_pe, cos, sin, layout, q, k, v); }));
+      report("mla_assemble_backward", shape, bytes, "B",
+             measure([&] { ops::mla_assemble_backward(k, v, cos, sin, layout, q, kv, k_pe); }));
+      report("rope_apply", shape, 2.0 / 3.0 * static_cast<double>(q.nbytes()), "B",
+             measure([&] { ops::rope_apply(cos, sin, layout, ops::RopeDirection::kForward, q); }));
+    }
+  }
+}
+
+struct Attention {
+  std::int64_t batch, sequence, heads, groups, query_size, value_size;
+};
+
+// FLOPs with the causal half: forward 2 products of S²/2 scores, backward 5.
+void bench_attention() {
+  for (const Attention& size :
+       {Attention{4, 512, 4, 4, 96, 64}, Attention{1, 512, 1, 1, 96, 64}, Attention{1, 2048, 4, 4, 96, 64},
+        Attention{1, 4096, 4, 4, 96, 64}, Attention{1, 2048, 8, 2, 128, 128}, Attention{1, 512, 16, 16, 192, 128},
+        Attention{1, 2048, 4, 4, 192, 128}, Attention{1, 4096, 2, 2, 192, 128}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const auto heads = [&](std::int64_t count, std::int64_t width) {
+        return at::randn({size.batch, size.sequence, count, width}, dtype);
+      };
+      const Tensor q = heads(size.heads, size.query_size);
+      const Tensor k = heads(size.groups, size.query_size);
+      const Tensor v = heads(size.groups, size.value_size);
+      const Tensor dcontext = heads(size.heads, size.value_size);
+      Tensor context = at::empty_like(dcontext);
+      Tensor lse = at::empty({size.batch, size.heads, size.sequence}, at::kFloat);
+      Tensor dq = at::empty_like(q);
+      Tensor dk = at::empty_like(k);
+      Tensor dv = at::empty_like(v);
+      const double scale = 1.0 / std::sqrt(static_cast<double>(size.query_size));
+      const double scores = static_cast<double>(size.batch * size.heads * size.sequence * size.sequence) / 2.0;
+      const std::string shape = fmt::format("B {} S {} A {} G {} {}/{} {}", size.batch, size.sequence, size.heads,
+                                            size.groups, size.query_size, size.value_size, c10::toString(dtype));
+      report("attention_forward", shape, 2.0 * scores * static_cast<double>(size.query_size + size.value_size), "FLOP",
+             measure([&] { ops::attention_forward(q, k, v, scale, context, lse); }));
+      report("attention_backward", shape, 2.0 * scores * static_cast<double>(3 * size.query_size + 2 * size.value_size),
+             "FLOP", measure([&] { ops::attention_backward(dcontext, q, k, v, context, lse, scale, dq, dk, dv); }));
+    }
+  }
+}
+
+struct Benchmark {
+  std::string_view name;
+  void (*run)();
+};
+constexpr std::array<Benchmark, 5> kBenchmarks = {{{"gemm", bench_gemm},
+                                                   {"grouped", bench_grouped},
+                                                   {"rms_norm", bench_rms_norm},
+                                                   {"rope", bench_rope},
+                                                   {"attention", bench_attention}}};
+
+}  // namespace
+}  // namespace primus::bench
+
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> wanted(argv + 1, argv + argc);
+  for (const std::string_view name : wanted) {
+    const auto known = [&](const auto& benchmark) { return benchmark.name == name; };
+    if (std::ranges::none_of(primus::bench::kBenchmarks, known)) {
+      fmt::print(stderr, "ops_bench: unknown benchmark '{}'; there are gemm, grouped, rms_norm, rope, attention\n",
+                 name);
+      return 2;
+    }
+  }
+  for (const auto& benchmark : primus::bench::kBenchmarks) {
+    if (wanted.empty() || std::ranges::find(wanted, benchmark.name) != wanted.end()) benchmark.run();
+  }
+  return 0;
+}
