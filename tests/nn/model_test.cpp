@@ -1,0 +1,282 @@
+// The whole model and the step runner: loss and every gradient against autograd, independence of how a global batch is
+// cut up, fused against unfused loss, what is held against what is declared, and states that must not change.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include "engine/step_runner.hpp"
+#include "nn/reference.hpp"
+#include "nn/rope_tables.hpp"
+#include "nn/specs.hpp"
+#include "ops/allocator.hpp"
+
+namespace primus {
+namespace {
+
+using at::Tensor;
+using namespace primus::test;
+
+/// A global batch of B sequences.
+struct Data {
+  Tensor ids_BS, labels_BS, mask_BS;
+  double num_tokens() const { return std::max(mask_BS.sum().item<double>(), 1.0); }
+};
+
+Data random_data(const model::ModelSpec& spec, model::BatchShape batch, std::mt19937_64& generator) {
+  Data data;
+  data.ids_BS = random_int({batch.num_sequences, batch.seq_length}, at::kLong, 0, spec.vocab_size, generator);
+  data.labels_BS = random_int({batch.num_sequences, batch.seq_length}, at::kLong, 0, spec.vocab_size, generator);
+  data.mask_BS = random_int({batch.num_sequences, batch.seq_length}, at::kDouble, 0, 3, generator).clamp_max(1.0);
+  return data;
+}
+
+/// A model with its parameters, optimizer and runner.
+struct Rig {
+  Rig(const model::ModelSpec& model_spec, const model::NumericPolicy& policy, model::LossFusion fusion,
+        model::BatchShape micro_batch)
+      : spec(model_spec),
+        store(model::model_parameters(spec), policy, 5),
+        model(spec, policy, fusion, store),
+        optimizer(store, policy, {}),
+        runner(spec, {.policy = policy, .loss_fusion = fusion, .micro_batch = micro_batch, .clip_grad = 0.0}, model,
+               store, optimizer),
+        statistics(ops::to_aten(policy.statistics)) {}
+
+  std::vector<nn::MicroBatchInput> cut(const Data& data, std::int64_t sequences) const {
+    std::vector<nn::MicroBatchInput> micro_batches;
+    for (std::int64_t begin = 0; begin < data.ids_BS.size(0); begin += sequences) {
+      micro_batches.push_back(
+          {.ids_T = data.ids_BS.narrow(0, begin, sequences).reshape({-1}),
+           .loss = {.label_T = data.labels_BS.narrow(0, begin, sequences).reshape({-1}),
+                    .mask_T = data.mask_BS.narrow(0, begin, sequences).reshape({-1}).to(statistics),
+                    .inverse_num_tokens = 1.0 / data.num_tokens()}});
+    }
+    return micro_batches;
+  }
+
+  /// One step at learning rate 0: gradients are left, weights are not moved.
+  engine::StepResult step(const Data& data, std::int64_t sequences, double learning_rate = 0.0) {
+    const std::vector<nn::MicroBatchInput> micro_batches = cut(data, sequences);
+    const schedule::Schedule table = schedule::one_forward_one_backward(
+        {.num_ranks = 1, .num_micro_batches = static_cast<int>(micro_batches.size())});
+    return runner.run(table.actions({0}), {.micro_batches = micro_batches,
+                                           .num_tokens = data.num_tokens(),
+                                           .learning_rate = learning_rate,
+                                           .weight_decay = 0.1});
+  }
+
+  model::ModelSpec spec;
+  nn::ParameterStore store;
+  nn::Model model;
+  engine::AdamWOptimizer optimizer;
+  engine::StepRunner runner;
+  at::ScalarType statistics;
+};
+
+double worst_difference(const nn::ParameterStore& a, const nn::ParameterStore& b) {
+  double largest_norm = 0.0;
+  for (const auto& parameter : b.all()) {
+    if (parameter->main_grad.defined()) largest_norm = std::max(largest_norm, parameter->main_grad.norm().item<double>());
+  }
+  double worst = 0.0;
+  for (std::size_t i = 0; i < a.all().size(); ++i) {
+    const Tensor& expected = b.all()[i]->main_grad;
+    if (!expected.defined()) continue;
+    // A gradient that is zero by mathematics (a gate that is always 1) is rounding noise on both sides.
+    const double noise = (expected.scalar_type() == at::kDouble ? 1e-13 : 1e-6) * largest_norm;
+    const bool is_noise = expected.norm().item<double>() < noise && a.all()[i]->main_grad.norm().item<double>() < noise;
+    if (!is_noise) worst = std::max(worst, relative_error(a.all()[i]->main_grad, expected));
+  }
+  return worst;
+}
+
+class ModelTest : public ::testing::TestWithParam<int> {
+ public:
+  static void SetUpTestSuite() {
+    ops::install_allocator();
+    ops::set_fresh_memory(ops::FreshMemory::kPoisoned);
+  }
+  std::uint64_t seed() const { return static_cast<std::uint64_t>(GetParam()) + 300; }
+};
+
+TEST_P(ModelTest, LossAndEveryGradientMatchAutograd) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = random_spec(seed());
+  const model::BatchShape batch = random_batch(seed());
+  const Data data = random_data(spec, batch, generator);
+  for (const auto fusion : {model::LossFusion::kFused, model::LossFusion::kUnfused}) {
+    for (const bool in_fp64 : {true, false}) {
+      const model::NumericPolicy policy = in_fp64 ? model::float64_policy() : model::NumericPolicy{};
+      Rig rig(spec, policy, fusion, batch);
+      const engine::StepResult result = rig.step(data, batch.num_sequences);
+      const ReferenceParameters p = reference_parameters(rig.store);
+      const ReferenceLoss expected = reference_model(data.ids_BS, data.labels_BS, data.mask_BS, spec, p);
+      (expected.loss_sum / data.num_tokens() + expected.aux_loss).backward();
+      const double loss = expected.loss_sum.item<double>() / data.num_tokens();
+      EXPECT_LE(std::abs(result.loss - loss), (in_fp64 ? 1e-12 : 1e-6) * std::abs(loss));
+      std::string worst;
+      EXPECT_LE(worst_gradient_error(rig.store, p, &worst), in_fp64 ? 1e-9 : 1e-5) << worst;
+    }
+  }
+}
+
+TEST_P(ModelTest, FusedAndUnfusedLossAgree) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = random_spec(seed());
+  const model::BatchShape batch = random_batch(seed());
+  const Data data = random_data(spec, batch, generator);
+  for (const bool in_fp64 : {true, false}) {
+    const model::NumericPolicy policy = in_fp64 ? model::float64_policy() : model::NumericPolicy{};
+    Rig fused(spec, policy, model::LossFusion::kFused, batch);
+    Rig unfused(spec, policy, model::LossFusion::kUnfused, batch);
+    const double a = fused.step(data, batch.num_sequences).loss;
+    const double b = unfused.step(data, batch.num_sequences).loss;
+    EXPECT_LE(std::abs(a - b), 1e-6 * std::abs(b));
+    EXPECT_LE(worst_difference(fused.store, unfused.store), in_fp64 ? 1e-12 : 1e-5);
+  }
+}
+
+TEST_P(ModelTest, OneAndFourMicroBatchesAgree) {
+  std::mt19937_64 generator(seed());
+  model::ModelSpec spec = random_spec(seed());
+  // Plain aux_loss is defined per micro-batch (decision 12).
+  if (spec.moe->router.load_balancing == model::LoadBalancing::kAuxLoss) {
+    spec.moe->router.load_balancing = model::LoadBalancing::kSeqAuxLoss;
+  }
+  const model::BatchShape all{.num_sequences = 4, .seq_length = random_batch(seed()).seq_length};
+  const Data data = random_data(spec, all, generator);
+  for (const bool in_fp64 : {true, false}) {
+    const model::NumericPolicy policy = in_fp64 ? model::float64_policy() : model::NumericPolicy{};
+    Rig one(spec, policy, model::LossFusion::kFused, all);
+    const engine::StepResult expected = one.step(data, 4);
+    for (const std::int64_t sequences : {1, 2}) {
+      Rig many(spec, policy, model::LossFusion::kFused, {.num_sequences = sequences, .seq_length = all.seq_length});
+      const engine::StepResult result = many.step(data, sequences);
+      EXPECT_LE(std::abs(result.loss - expected.loss), 1e-6 * std::abs(expected.loss));
+      EXPECT_NEAR(result.load_balancing_loss, expected.load_balancing_loss, 1e-5);
+      EXPECT_LE(worst_difference(many.store, one.store), in_fp64 ? 1e-12 : 1e-5) << sequences;
+    }
+  }
+}
+
+TEST_P(ModelTest, HeldBytesAreTheDeclaredOnes) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = random_spec(seed());
+  const model::BatchShape batch = random_batch(seed());
+  for (const auto fusion : {model::LossFusion::kFused, model::LossFusion::kUnfused}) {
+    const model::NumericPolicy policy;
+    Rig rig(spec, policy, fusion, batch);
+    const Data data = random_data(spec, batch, generator);
+    const std::vector<nn::MicroBatchInput> micro_batches = rig.cut(data, batch.num_sequences);
+    const model::SavedDeclaration declaration = model::model_saved(spec, policy, batch, fusion);
+    nn::StepContext step{.batch = batch, .rope = nn::rope_tables(spec.rope, batch.seq_length, at::kFloat)};
+    nn::Saved saved(declaration);
+    const ops::MemoryReport before = ops::memory_report();
+    rig.model.forward(micro_batches[0], saved, step);
+    const ops::MemoryReport after = ops::memory_report();
+    std::int64_t declared[model::kNumSavedCategories] = {};
+    declaration.add_by_category(declared);
+    for (int category = 0; category < model::kNumSavedCategories; ++category) {
+      const ops::MemoryTag tag = ops::saved_tag(static_cast<model::SavedCategory>(category));
+      EXPECT_EQ(after.held(tag) - before.held(tag), declared[category]) << ops::name(tag);
+    }
+    // Whatever a layer keeps without declaring it would show up here, under whichever scope it was allocated.
+    EXPECT_EQ(after.total_bytes - before.total_bytes, declaration.size_bytes());
+    rig.model.backward(micro_batches[0], saved, step);
+    EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes) << "backward leaves nothing behind";
+  }
+}
+
+TEST_P(ModelTest, EvaluationChangesNothing) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = random_spec(seed());
+  const model::BatchShape batch = random_batch(seed());
+  const Data data = random_data(spec, batch, generator);
+  Rig rig(spec, {}, model::LossFusion::kFused, batch);
+  const engine::StepResult trained = rig.step(data, batch.num_sequences);
+  std::vector<Tensor> before;
+  for (const auto& parameter : rig.store.all()) {
+    before.push_back(parameter->weight.clone());
+    if (parameter->main_grad.defined()) before.push_back(parameter->main_grad.clone());
+  }
+  const Tensor counts = rig.model.layers()[1].moe()->metrics().tokens_per_expert_E.clone();
+  const std::int64_t held = ops::memory_report().total_bytes;
+  const double loss = rig.runner.evaluate(rig.cut(data, batch.num_sequences)[0]) / data.num_tokens();
+  EXPECT_LE(std::abs(loss - trained.loss), 1e-6 * std::abs(trained.loss));
+  EXPECT_EQ(ops::memory_report().total_bytes, held);
+  EXPECT_TRUE(at::equal(counts, rig.model.layers()[1].moe()->metrics().tokens_per_expert_E));
+  std::size_t i = 0;
+  for (const auto& parameter : rig.store.all()) {
+    EXPECT_TRUE(at::equal(parameter->weight, before[i++]));
+    if (parameter->main_grad.defined()) {
+      EXPECT_TRUE(at::equal(parameter->main_grad, before[i++]));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, ::testing::Range(0, 15));
+
+TEST(ModelFixedTest, StepRunsWeightGradActionsToTheSameBits) {
+  ops::install_allocator();
+  std::mt19937_64 generator(1);
+  model::ModelSpec spec = random_spec(301);
+  spec.output_weight = model::OutputWeight::kOwn;  // tied: the two sums into one gradient would change places
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 7};
+  const Data data = random_data(spec, {.num_sequences = 2, .seq_length = 7}, generator);
+  Rig together(spec, {}, model::LossFusion::kUnfused, batch);
+  Rig apart(spec, {}, model::LossFusion::kUnfused, batch);
+  together.step(data, 1);
+  const std::vector<nn::MicroBatchInput> micro_batches = apart.cut(data, 1);
+  using schedule::ActionKind;
+  const std::vector<schedule::Action> actions = {
+      {ActionKind::kForward, {0}, {}},      {ActionKind::kForward, {1}, {}},    {ActionKind::kBackward, {0}, {}},
+      {ActionKind::kBackward, {1}, {}},     {ActionKind::kWeightGrad, {0}, {}}, {ActionKind::kWeightGrad, {1}, {}},
+      {ActionKind::kReduceGradients, {}, {}}, {ActionKind::kOptimizerStep, {}, {}}};
+  apart.runner.run(actions, {.micro_batches = micro_batches, .num_tokens = data.num_tokens()});
+  EXPECT_EQ(worst_difference(apart.store, together.store), 0.0);
+}
+
+TEST(ModelFixedTest, NonFiniteGradientIsNamedAndLeavesTheWeights) {
+  ops::install_allocator();
+  std::mt19937_64 generator(2);
+  const model::ModelSpec spec = random_spec(302);
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 5};
+  const Data data = random_data(spec, batch, generator);
+  Rig rig(spec, {}, model::LossFusion::kFused, batch);
+  rig.store.get("decoder.layers.1.pre_mlp_layernorm.weight").weight.fill_(std::numeric_limits<float>::infinity());
+  const Tensor before = rig.store.get("embedding.word_embeddings.weight").weight.clone();
+  EXPECT_THROW(rig.step(data, 2, 0.1), UserError);  // NaN logits: the router names the token
+  rig.store.get("decoder.layers.1.pre_mlp_layernorm.weight").weight.fill_(1.0);
+  rig.store.get("decoder.final_layernorm.weight").weight.fill_(3e38);
+  const engine::StepResult result = rig.step(data, 2, 0.1);
+  EXPECT_EQ(result.outcome, engine::StepOutcome::kSkippedNonFinite);
+  EXPECT_FALSE(result.first_nonfinite.empty());
+  EXPECT_EQ(rig.optimizer.num_steps(), 0);
+  EXPECT_TRUE(at::equal(before, rig.store.get("embedding.word_embeddings.weight").weight));
+}
+
+/// bf16 storage: the same model trained in bf16 and in fp32 stays close over some steps, and its master weights are fp32.
+TEST(ModelFixedTest, BFloat16FollowsFloat32) {
+  ops::install_allocator();
+  std::mt19937_64 generator(3);
+  model::ModelSpec spec = random_spec(303);
+  spec.init_std = 0.05;
+  spec.output_weight = model::OutputWeight::kOwn;
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 16};
+  const Data data = random_data(spec, batch, generator);
+  model::NumericPolicy bf16;
+  bf16.parameters = bf16.activations = DType::kBFloat16;
+  Rig wide(spec, {}, model::LossFusion::kFused, batch);
+  Rig narrow(spec, bf16, model::LossFusion::kFused, batch);
+  double first = 0.0;
+  for (int step = 0; step < 20; ++step) {
+    const double a = wide.step(data, 2, 1e-2).loss;
+    const double b = narrow.step(data, 2, 1e-2).loss;
+    if (step == 0) first = a;
+    EXPECT_NEAR(a, b, 0.05 * first) << "step " << step;
+  }
+  EXPECT_LT(wide.step(data, 2, 0.0).loss, 0.8 * first);
+  EXPECT_EQ(narrow.store.get("output_layer.weight").weight.scalar_type(), at::kBFloat16);
+}
+
+}  // namespace
+}  // namespace primus
