@@ -23,18 +23,34 @@ std::string hint(std::string_view word, std::span<const std::string_view> names)
   return nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
 }
 
-[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& word) {
+std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
+  return names;
+}
+
+[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& word) {
+  const std::vector<std::string> names = option_names(app);
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string name = word.substr(0, word.find('='));
   const bool is_option = word.starts_with("-");
   throw ConfigError(
       {{.file = std::string(kPlace),
         .message = is_option ? fmt::format("unknown option '{}'", name) : fmt::format("unexpected '{}'", word),
-        .nearest = is_option ? hint(name, views) : fmt::format("see primus-cli {} --help", app.get_name())}});
+        .nearest = is_option ? hint(name, views) : fmt::format("see {} --help", app.get_name())}});
+}
+
+// An option that is missing may be there under a name that is nearly right.
+void refuse_misspelt(const CLI::App& app, std::span<const std::string> words) {
+  const std::vector<std::string> names = option_names(app);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    if (nearest_name(name, views)) refuse_unknown(app, word);
+  }
 }
 
 }  // namespace
@@ -47,12 +63,13 @@ Parsed parse_options(CLI::App& app, std::span<const std::string> words, Rest wha
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    fmt::print("{}\n", app.help());
     return Parsed::kHelpShown;
   } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) refuse_misspelt(app, words);
     throw ConfigError({{.file = std::string(kPlace),
                         .message = error.what(),
-                        .nearest = fmt::format("see primus-cli {} --help", app.get_name())}});
+                        .nearest = fmt::format("see {} --help", app.get_name())}});
   }
   rest = app.remaining();
   if (what_to_do == Rest::kRefuse && !rest.empty()) refuse_unknown(app, rest.front());

@@ -38,14 +38,14 @@ void check(const data::PrepareOptions& options) {
 int prepare(std::span<const std::string> words) {
   data::PrepareOptions options;
   bool no_eod = false;
-  CLI::App app("Turn text files into training data: PREFIX_text_document.bin and .idx.", "data prepare");
-  app.add_option("--input", options.inputs, "Text files, and folders of them")->required()->type_name("PATH...");
+  CLI::App app("Turn text files into training data: PREFIX_text_document.bin and .idx.", "primus-cli data prepare");
+  app.add_option("--input", options.inputs, "Text files, and folders of them")->required()->type_name("PATH");
   app.add_option("--output-prefix", options.output_prefix, "Prefix of the data to write")
       ->required()
       ->type_name("PREFIX");
   app.add_option("--tokenizer-type", options.tokenizer_type, "Tokenizer")->capture_default_str()->type_name("NAME");
   app.add_flag("--no-append-eod", no_eod, "No end-of-document token after each file");
-  app.add_option("--held-out", options.held_out, "Files whose ends are held out for evaluation")->type_name("FILE...");
+  app.add_option("--held-out", options.held_out, "Files whose ends are held out for evaluation")->type_name("FILE");
   app.add_option("--held-out-fraction", options.held_out_fraction, "Part of each of them")->type_name("F");
   app.add_option("--held-out-prefix", options.held_out_prefix, "Prefix of the held-out data")->type_name("PREFIX");
   app.footer(

@@ -124,9 +124,16 @@ std::string no_effect_lines(const std::vector<config::Note>& keys) {
   return text.empty() ? text : title("no effect") + text;
 }
 
+// A layout may be hundreds of letters long; its beginning tells which it is.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kLongest = 48;
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
+}
+
 std::string planned_lines(const std::vector<config::PlannedUse>& planned) {
   std::string text;
-  for (const config::PlannedUse& use : planned) text += fmt::format("  {} = {}: {}\n", use.key, use.value, use.reason);
+  for (const config::PlannedUse& use : planned)
+    text += fmt::format("  {} = {}: {}\n", use.key, shortened(use.value), use.reason);
   return text.empty() ? text : title("planned (a real train refuses these)") + text;
 }
 

@@ -48,7 +48,8 @@ void add_line(Curves& curves, const Json& json) {
   const auto step = number(json, "iteration");
   if (!step) return;
   if (const auto loss = number(json, "lm_loss")) curves.training.points.push_back({*step, *loss});
-  if (const auto loss = number(json, "eval_loss")) curves.held_out.points.push_back({*step, *loss});
+  const bool is_test = json.value("eval_split", "valid") == "test";
+  if (const auto loss = number(json, "eval_loss"); loss && !is_test) curves.held_out.points.push_back({*step, *loss});
 }
 
 }  // namespace

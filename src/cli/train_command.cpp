@@ -36,7 +36,7 @@ struct TrainOptions {
 Parsed read_options(std::span<const std::string> words, TrainOptions& options) {
   bool dry_run = false;
   CLI::App app("Train an experiment. Everything that is no option below overrides a key of the experiment.",
-               "train pretrain");
+               "primus-cli train pretrain");
   app.add_option("--config,--exp", options.config, "Experiment file")->required()->type_name("FILE.yaml");
   app.add_option("--device", options.device, "cpu or cuda")->type_name("DEVICE");
   app.add_flag("--dry-run", dry_run, "Print the plan, and stop");
@@ -121,7 +121,9 @@ int start(config::Resolution& resolution) {
       launch::worker_commands(resolution.experiment, worker, folder, static_cast<int>(resolution.world.size));
   const launch::WorkerOutcome outcome = launch::run_workers(commands);
   report_end(outcome);
-  if (outcome.exit_code == 0) report_results(folder);
+  // A worker that a signal told to end has finished its step and written its metrics; one that failed explains itself.
+  const bool ended_cleanly = outcome.exit_code == 0 || (outcome.exit_code > 128 && outcome.signal == 0);
+  if (ended_cleanly) report_results(folder);
   return outcome.exit_code;
 }
 

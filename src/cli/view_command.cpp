@@ -16,7 +16,7 @@ namespace {
 int view_loss(std::span<const std::string> words) {
   std::string run;
   std::string out;
-  CLI::App app("Draw the loss curve of a run as SVG, from the metrics.jsonl in its folder.", "view loss");
+  CLI::App app("Draw the loss curve of a run as SVG, from the metrics.jsonl in its folder.", "primus-cli view loss");
   app.add_option("--run", run, "Folder of the run")->required()->type_name("DIR");
   app.add_option("--out", out, "Picture to write (default: loss.svg in the folder)")->type_name("FILE.svg");
   app.footer("example\n  primus-cli view loss --run output/quickstart/local/deepseek_v2_tiny --out loss.svg");

@@ -333,7 +333,10 @@ Resolution resolve(const ResolveRequest& request) {
 }
 
 std::string to_yaml(const Experiment& experiment) {
-  std::string text = "# Resolved experiment: every setting with the place that set it. Resolves to itself.\n";
+  std::string text =
+      "# Resolved experiment: every setting with the place that set it. What presets and rules set stands as a "
+      "comment,\n"
+      "# because they set it again, so that this file resolves to itself.\n";
   for (const auto& [name, member] : kIdentity) text += fmt::format("{}: {}\n", name, to_text({experiment.*member}));
   if (!experiment.env.empty()) text += "env:\n";
   for (const auto& [name, value] : experiment.env) text += fmt::format("  {}: {}\n", name, to_text({value}));
@@ -347,9 +350,10 @@ std::string to_yaml(const Experiment& experiment) {
     for (const Key& key : section.keys) {
       const auto found = experiment.settings().find(key.name);
       if (found == experiment.settings().end()) continue;
+      const auto& [value, origin] = found->second;
       if (!std::exchange(has_title, true)) text += fmt::format("      # {}\n", section.area);
-      text += fmt::format("      {}: {}  # {}\n", key.name, to_text(found->second.value),
-                          origin_comment(found->second.origin));
+      text += fmt::format("      {}{}: {}  # {}\n", is_explicit(origin) ? "" : "# ", key.name, to_text(value),
+                          origin_comment(origin));
     }
   }
   return text;

@@ -48,11 +48,18 @@ std::string setting_text(const Experiment& experiment, std::string_view key) {
 }
 
 void RuleContext::report(std::string_view key, std::string message, std::string expected, std::string nearest) {
+  report(key, {.message = std::move(message),
+               .expected = std::move(expected),
+               .found = to_text(experiment_.setting(key).value),
+               .nearest = std::move(nearest)});
+}
+
+void RuleContext::report(std::string_view key, Problem what) {
   Problem problem = problem_at(experiment_, key, file_);
-  problem.message = std::move(message);
-  problem.expected = std::move(expected);
-  problem.found = to_text(experiment_.setting(key).value);
-  problem.nearest = std::move(nearest);
+  problem.message = std::move(what.message);
+  problem.expected = std::move(what.expected);
+  problem.found = std::move(what.found);
+  problem.nearest = std::move(what.nearest);
   problems_.push_back(std::move(problem));
 }
 

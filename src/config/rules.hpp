@@ -48,6 +48,9 @@ class RuleContext {
 
   /// Report a fault at the place that set `key`.
   void report(std::string_view key, std::string message, std::string expected = "", std::string nearest = "");
+
+  /// The same where what was found is not the key's own value.
+  void report(std::string_view key, Problem what);
   void note(std::string_view key, std::string text) { notes_.push_back({std::string(key), std::move(text)}); }
   void plan(std::string_view key, std::string reason);
 

@@ -48,14 +48,15 @@ void latent_attention(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (!experiment.get_bool("multi_latent_attention")) {
     if (experiment.get_bool("qk_layernorm")) {
-      context.plan("qk_layernorm", "norms on queries and keys without latent attention");
+      context.plan("qk_layernorm", "norms on queries and keys without latent attention (write qk_layernorm: false)");
     }
     return;
   }
   if (experiment.get_int("qk_pos_emb_head_dim") % 2 != 0) {
     context.report("qk_pos_emb_head_dim", "the rotated part of a head has pairs", "an even integer");
   }
-  if (!experiment.get_bool("qk_layernorm")) context.plan("qk_layernorm", "latent attention without latent norms");
+  if (!experiment.get_bool("qk_layernorm"))
+    context.plan("qk_layernorm", "latent attention without latent norms (write qk_layernorm: true)");
 }
 
 void positions(RuleContext& context) {

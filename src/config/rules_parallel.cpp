@@ -63,11 +63,11 @@ void world_size(RuleContext& context) {
       world % dense != 0 ? (sizes.pipeline > 1 ? "pipeline_model_parallel_size" : "tensor_model_parallel_size")
                          : "expert_model_parallel_size";
   context.report(
-      key,
-      fmt::format("{} process{} ({}) cannot be divided into TP {} x CP {} x PP {} and EP {} x ETP {} x PP {}", world,
-                  world == 1 ? "" : "es", context.world().source, sizes.tensor, sizes.context, sizes.pipeline,
-                  sizes.expert, sizes.expert_tensor, sizes.pipeline),
-      fmt::format("a multiple of {} processes", std::lcm(dense, sparse)));
+      key, {.message = fmt::format("TP {} x CP {} x PP {} and EP {} x ETP {} x PP {} do not fit the processes ({})",
+                                   sizes.tensor, sizes.context, sizes.pipeline, sizes.expert, sizes.expert_tensor,
+                                   sizes.pipeline, context.world().source),
+            .expected = fmt::format("a multiple of {}", std::lcm(dense, sparse)),
+            .found = fmt::format("{} process{}", world, world == 1 ? "" : "es")});
 }
 
 void sequence_parallel(RuleContext& context) {
