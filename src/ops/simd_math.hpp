@@ -1,10 +1,14 @@
 #pragma once
-// Elementary functions without branches or calls, so that the compiler vectorises loops over them.
+// Elementary functions without branches or calls, so that the compiler vectorises loops over them. It does so reliably
+// in functions that take plain pointers; a pointer captured by a lambda can keep it from doing so.
 // std::fma, not a·b + c: the compiler's own contraction may differ between a vector body and its scalar tail, and a
 // recomputed value must equal the first one bit for bit.
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
+
+#include "ops/dtype.hpp"
 
 namespace primus::ops {
 
@@ -49,6 +53,18 @@ namespace primus::ops {
 template <typename T>
 [[gnu::always_inline]] inline T fast_sigmoid(T x) {
   return T(1) / (T(1) + fast_exp(-x));
+}
+
+/// `value` in its storage type: at::BFloat16's own rounding (to nearest even, NaN to 0x7FC0), which has a branch.
+template <typename T>
+[[gnu::always_inline]] inline T to_storage(acc_t<T> value) {
+  if constexpr (std::is_same_v<T, at::BFloat16>) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
+    return {static_cast<std::uint16_t>(value != value ? 0x7FC0U : rounded), at::BFloat16::from_bits()};
+  } else {
+    return value;
+  }
 }
 
 }  // namespace primus::ops

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "ops/adamw/adamw.hpp"
+#include "ops/simd_math.hpp"
 
 namespace primus::ops {
 namespace {
@@ -15,15 +16,81 @@ void check_same(const Tensor& x, const Tensor& like, const char* name) {
 }
 
 /// Exponent bits all ones: NaN or infinite. On bits, so that the test is an integer one and vectorises.
-inline bool is_nonfinite(float x) {
+[[gnu::always_inline]] inline bool is_nonfinite(float x) {
   return (std::bit_cast<std::uint32_t>(x) & 0x7F800000U) == 0x7F800000U;
 }
-inline bool is_nonfinite(double x) {
+[[gnu::always_inline]] inline bool is_nonfinite(double x) {
   constexpr std::uint64_t kExponent = 0x7FF0000000000000ULL;
   return (std::bit_cast<std::uint64_t>(x) & kExponent) == kExponent;
 }
-inline bool is_nonfinite(at::BFloat16 x) {
+[[gnu::always_inline]] inline bool is_nonfinite(at::BFloat16 x) {
   return (x.x & 0x7F80U) == 0x7F80U;
+}
+
+template <typename T>
+bool block_has_nonfinite(const T* x, std::int64_t n) {
+  int count = 0;
+#pragma omp simd reduction(+ : count)
+  for (std::int64_t i = 0; i < n; ++i) count += is_nonfinite(x[i]) ? 1 : 0;
+  return count > 0;
+}
+
+template <typename T>
+double block_sum_of_squares(const T* x, std::int64_t n) {
+  // Lanes of our own: one vector of sums would wait for its own additions.
+  constexpr std::int64_t kLanes = 16;
+  std::array<double, kLanes> lane{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      const double value = static_cast<acc_t<T>>(x[i + l]);
+      lane[l] += value * value;
+    }
+  }
+  double sum = 0.0;
+  for (; i < n; ++i) {
+    const double value = static_cast<acc_t<T>>(x[i]);
+    sum += value * value;
+  }
+  for (const double partial : lane) sum += partial;
+  return sum;
+}
+
+/// The options as one step uses them, in the accumulator's type.
+template <typename Acc>
+struct StepConstants {
+  Acc scale, beta1, one_minus_beta1, beta2, one_minus_beta2, first_correction, second_correction, epsilon, decay,
+      learning_rate;
+
+  explicit StepConstants(const AdamWOptions& o)
+      : scale(static_cast<Acc>(o.grad_scale)),
+        beta1(static_cast<Acc>(o.beta1)),
+        one_minus_beta1(static_cast<Acc>(1.0 - o.beta1)),
+        beta2(static_cast<Acc>(o.beta2)),
+        one_minus_beta2(static_cast<Acc>(1.0 - o.beta2)),
+        first_correction(static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta1, static_cast<double>(o.step))))),
+        second_correction(static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta2, static_cast<double>(o.step))))),
+        epsilon(static_cast<Acc>(o.epsilon)),
+        decay(static_cast<Acc>(o.weight_decay)),
+        learning_rate(static_cast<Acc>(o.learning_rate)) {}
+};
+
+template <typename T, typename Acc>
+void update(const StepConstants<Acc>& c, std::int64_t n, const Acc* grad, Acc* master, Acc* exp_avg, Acc* exp_avg_sq,
+            T* weight) {
+  // simd holds although weight may be the master itself: both are written with the same value.
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Acc g = grad[i] * c.scale;
+    const Acc m = std::fma(c.beta1, exp_avg[i], c.one_minus_beta1 * g);
+    const Acc v = std::fma(c.beta2, exp_avg_sq[i], c.one_minus_beta2 * (g * g));
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    const Acc direction = (m * c.first_correction) / (std::sqrt(v * c.second_correction) + c.epsilon);
+    const Acc updated = std::fma(-c.learning_rate, std::fma(c.decay, master[i], direction), master[i]);
+    master[i] = updated;
+    weight[i] = to_storage<T>(updated);
+  }
 }
 
 }  // namespace
@@ -41,39 +108,17 @@ void adamw_step(const AdamWOptions& options, const Tensor& main_grad, Tensor& ma
   }
   PRIMUS_CHECK(master.scalar_type() == accumulator_type(weight.scalar_type()), "adamw: master must be {} beside {}",
                c10::toString(accumulator_type(weight.scalar_type())), c10::toString(weight.scalar_type()));
-  const double step = static_cast<double>(options.step);
   dispatch_floating(weight.scalar_type(), "adamw_step", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
+    const StepConstants<Acc> constants(options);
     const Acc* grad = main_grad.data_ptr<Acc>();
     Acc* value = master.data_ptr<Acc>();
     Acc* first = exp_avg.data_ptr<Acc>();
     Acc* second = exp_avg_sq.data_ptr<Acc>();
     T* copy = weight.data_ptr<T>();
-    const auto scale = static_cast<Acc>(options.grad_scale);
-    const auto beta1 = static_cast<Acc>(options.beta1);
-    const auto beta2 = static_cast<Acc>(options.beta2);
-    const auto one_minus_beta1 = static_cast<Acc>(1.0 - options.beta1);
-    const auto one_minus_beta2 = static_cast<Acc>(1.0 - options.beta2);
-    const auto first_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(options.beta1, step)));
-    const auto second_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(options.beta2, step)));
-    const auto epsilon = static_cast<Acc>(options.epsilon);
-    const auto decay = static_cast<Acc>(options.weight_decay);
-    const auto learning_rate = static_cast<Acc>(options.learning_rate);
     at::parallel_for(0, master.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    // simd holds although weight may be the master itself: both are written with the same value.
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        const Acc g = grad[i] * scale;
-        const Acc m = std::fma(beta1, first[i], one_minus_beta1 * g);
-        const Acc v = std::fma(beta2, second[i], one_minus_beta2 * (g * g));
-        first[i] = m;
-        second[i] = v;
-        const Acc direction = (m * first_correction) / (std::sqrt(v * second_correction) + epsilon);
-        const Acc updated = std::fma(-learning_rate, std::fma(decay, value[i], direction), value[i]);
-        value[i] = updated;
-        copy[i] = static_cast<T>(updated);
-      }
+      update(constants, end - begin, grad + begin, value + begin, first + begin, second + begin, copy + begin);
     });
   });
 }
@@ -89,14 +134,8 @@ double sum_of_squares(const Tensor& x) {
     const T* value = x.data_ptr<T>();
     at::parallel_for(0, num_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = begin; b < end; ++b) {
-        const std::int64_t last = std::min(numel, (b + 1) * kSumBlock);
-        double sum = 0.0;
-#pragma omp simd reduction(+ : sum)
-        for (std::int64_t i = b * kSumBlock; i < last; ++i) {
-          const double v = static_cast<acc_t<T>>(value[i]);
-          sum += v * v;
-        }
-        partial[static_cast<std::size_t>(b)] = sum;
+        const std::int64_t first = b * kSumBlock;
+        partial[static_cast<std::size_t>(b)] = block_sum_of_squares(value + first, std::min(kSumBlock, numel - first));
       }
     });
   });
@@ -114,11 +153,7 @@ bool has_nonfinite(const Tensor& x) {
     at::parallel_for(0, x.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t first = begin; first < end && !found.load(std::memory_order_relaxed);
            first += kElementsPerTask) {
-        const std::int64_t last = std::min(end, first + kElementsPerTask);
-        int count = 0;
-#pragma omp simd reduction(+ : count)
-        for (std::int64_t i = first; i < last; ++i) count += is_nonfinite(value[i]) ? 1 : 0;
-        if (count > 0) found.store(true, std::memory_order_relaxed);
+        if (block_has_nonfinite(value + first, std::min(kElementsPerTask, end - first))) found.store(true);
       }
     });
   });

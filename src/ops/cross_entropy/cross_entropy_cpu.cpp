@@ -1,4 +1,5 @@
 #include <limits>
+#include <type_traits>
 
 #include "ops/cross_entropy/cross_entropy.hpp"
 #include "ops/gemm/gemm.hpp"
@@ -12,9 +13,8 @@ constexpr std::int64_t kColumnBlock = 1024;  // read for its maximum, then again
 constexpr std::int64_t kChunkBytes = 4 * 1024 * 1024;
 constexpr std::int64_t kMinimumChunkTokens = 64;
 
-/// Largest of a block, and Σ exp(x − shift) of it.
 template <typename T>
-acc_t<T> block_maximum(const T* x, std::int64_t n) {
+acc_t<T> largest_of(const T* x, std::int64_t n) {
   using Acc = acc_t<T>;
   Acc largest = -std::numeric_limits<Acc>::infinity();
 #pragma omp simd reduction(max : largest)
@@ -24,12 +24,33 @@ acc_t<T> block_maximum(const T* x, std::int64_t n) {
   }
   return largest;
 }
+
+/// Σ exp(x − shift).
 template <typename T>
-acc_t<T> block_sum(const T* x, acc_t<T> shift, std::int64_t n) {
+acc_t<T> sum_of_exponentials(const T* x, std::int64_t n, acc_t<T> shift) {
   acc_t<T> sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t v = 0; v < n; ++v) sum += fast_exp(static_cast<acc_t<T>>(x[v]) - shift);
   return sum;
+}
+
+/// The same, and the exponentials themselves; `out` may be x.
+template <typename T>
+acc_t<T> store_exponentials(const T* x, std::int64_t n, acc_t<T> shift, acc_t<T>* out) {
+  acc_t<T> sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t v = 0; v < n; ++v) {
+    const acc_t<T> e = fast_exp(static_cast<acc_t<T>>(x[v]) - shift);
+    out[v] = e;
+    sum += e;
+  }
+  return sum;
+}
+
+template <typename T>
+void store_scaled(const acc_t<T>* x, std::int64_t n, acc_t<T> factor, T* out) {
+#pragma omp simd
+  for (std::int64_t v = 0; v < n; ++v) out[v] = to_storage<T>(x[v] * factor);
 }
 
 template <typename Acc>
@@ -41,27 +62,77 @@ struct SoftmaxTotals {
   Acc loss(Acc logit) const { return std::log(sum) + (maximum - logit); }
 };
 
-/// Online softmax: one reading of the row from memory, the sum rescaled whenever a block brings a larger maximum. A NaN
-/// passes over the maximum and arrives in the sum.
-template <typename T>
-SoftmaxTotals<acc_t<T>> softmax_totals(const T* row, std::int64_t n) {
+/// Online softmax: one reading of the row from memory, block by block, the sum rescaled whenever a block brings a
+/// larger maximum. `sum_of_block(first, n, shift)` gives Σ exp(x − shift) of a block. A NaN passes over the maximum and
+/// arrives in the sum.
+template <typename T, typename SumOfBlock>
+SoftmaxTotals<acc_t<T>> softmax_totals(const T* row, std::int64_t n, const SumOfBlock& sum_of_block) {
   using Acc = acc_t<T>;
-  constexpr Acc kInfinity = std::numeric_limits<Acc>::infinity();
-  Acc maximum = -kInfinity;
+  Acc maximum = -std::numeric_limits<Acc>::infinity();
   Acc shift = 0;
   Acc sum = 0;
   for (std::int64_t first = 0; first < n; first += kColumnBlock) {
     const std::int64_t block = std::min(kColumnBlock, n - first);
-    const Acc largest = block_maximum(row + first, block);
+    const Acc largest = largest_of(row + first, block);
     if (largest > maximum) {
-      sum = sum == Acc(0) ? Acc(0) : sum * fast_exp(maximum - largest);
+      sum *= fast_exp(maximum - largest);
       maximum = largest;
       shift = largest;
     }
-    sum += block_sum(row + first, shift, block);
+    sum += sum_of_block(first, block, shift);
   }
   return {shift, sum};
 }
+
+template <typename T>
+SoftmaxTotals<acc_t<T>> softmax_totals(const T* row, std::int64_t n) {
+  return softmax_totals(row, n, [row](std::int64_t first, std::int64_t block, acc_t<T> shift) {
+    return sum_of_exponentials(row + first, block, shift);
+  });
+}
+
+/// One token of the fused op, with one exponential an element: the first pass keeps them, relative to the maximum so
+/// far of their block, which the second pass makes up for.
+template <typename T>
+class GradientRow {
+ public:
+  using Acc = acc_t<T>;
+
+  explicit GradientRow(std::int64_t vocabulary)
+      : vocabulary_(vocabulary), shift_((vocabulary + kColumnBlock - 1) / kColumnBlock) {
+    if constexpr (!kInPlace) exponential_.resize(vocabulary);
+  }
+
+  /// row <- (softmax − onehot) · grad; gives the loss.
+  Acc run(T* row, std::int64_t label, Acc grad) {
+    Acc* exponential = nullptr;
+    if constexpr (kInPlace) {
+      exponential = row;
+    } else {
+      exponential = exponential_.data();
+    }
+    const Acc label_logit = static_cast<Acc>(row[label]);
+    const auto totals = softmax_totals(row, vocabulary_, [&](std::int64_t first, std::int64_t block, Acc shift) {
+      shift_[first / kColumnBlock] = shift;
+      return store_exponentials(row + first, block, shift, exponential + first);
+    });
+    const Acc factor = grad / totals.sum;
+    for (std::int64_t first = 0; first < vocabulary_; first += kColumnBlock) {
+      // At most 1: only the shift 0 of blocks of nothing but −inf can lie above the maximum, and their sum is 0.
+      const Acc correction = fast_exp(std::min(Acc(0), shift_[first / kColumnBlock] - totals.maximum));
+      store_scaled(exponential + first, std::min(kColumnBlock, vocabulary_ - first), correction * factor, row + first);
+    }
+    row[label] = to_storage<T>(std::fma(fast_exp(label_logit - totals.maximum), factor, -grad));
+    return totals.loss(label_logit);
+  }
+
+ private:
+  static constexpr bool kInPlace = std::is_same_v<T, Acc>;  // bf16 has no room for an exponential
+
+  std::int64_t vocabulary_;
+  std::vector<Acc> shift_;  // of each block
+  std::vector<Acc> exponential_;
+};
 
 void check_rows(const Tensor& logits_TV, const Tensor& label_T, const Tensor& loss_T) {
   const std::int64_t tokens = label_T.numel();
@@ -126,19 +197,9 @@ void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, co
     const Acc* grad = grad_T.data_ptr<Acc>();
     Acc* loss = loss_T.data_ptr<Acc>();
     at::parallel_for(0, label_T.numel(), tokens_per_task(vocabulary), [&](std::int64_t begin, std::int64_t end) {
+      GradientRow<T> gradient_row(vocabulary);
       for (std::int64_t t = begin; t < end; ++t) {
-        T* row = logits + t * vocabulary;
-        const SoftmaxTotals<Acc> totals = softmax_totals(row, vocabulary);
-        const Acc shift = totals.maximum;
-        const Acc label_logit = static_cast<Acc>(row[label[t]]);
-        loss[t] = totals.loss(label_logit);
-        const Acc factor = grad[t] / totals.sum;
-        const Acc label_gradient = std::fma(fast_exp(label_logit - shift), factor, -grad[t]);
-#pragma omp simd
-        for (std::int64_t v = 0; v < vocabulary; ++v) {
-          row[v] = static_cast<T>(fast_exp(static_cast<Acc>(row[v]) - shift) * factor);
-        }
-        row[label[t]] = static_cast<T>(label_gradient);
+        loss[t] = gradient_row.run(logits + t * vocabulary, label[t], grad[t]);
       }
     });
   });

@@ -2,6 +2,9 @@
 
 #include <cstring>
 #include <limits>
+#include <utility>
+
+#include "ops/simd_math.hpp"
 
 namespace primus::ops {
 namespace {
@@ -14,6 +17,21 @@ constexpr std::int64_t kColumnBlock = 512;  // accumulators of unpermute_sum: 2 
 void check_int32(const Tensor& x, std::int64_t numel, const char* name) {
   PRIMUS_CHECK(x.scalar_type() == at::kInt && x.is_contiguous(), "permute: {} must be int32, contiguous", name);
   PRIMUS_CHECK(x.numel() == numel, "permute: {} holds {} values, not {}", name, x.numel(), numel);
+}
+
+/// sum = from, or sum + from.
+template <typename T, typename Acc>
+void add_row(const T* from, std::int64_t n, Write write, Acc* sum) {
+  if (write == Write::kOverwrite) {
+    for (std::int64_t h = 0; h < n; ++h) sum[h] = static_cast<Acc>(from[h]);
+  } else {
+    for (std::int64_t h = 0; h < n; ++h) sum[h] += static_cast<Acc>(from[h]);
+  }
+}
+
+template <typename T, typename Acc>
+void store_row(const Acc* sum, std::int64_t n, T* to) {
+  for (std::int64_t h = 0; h < n; ++h) to[h] = to_storage<T>(sum[h]);
 }
 
 /// out[i] = values[position[i]].
@@ -119,6 +137,7 @@ void unpermute_sum(const Tensor& y_RH, const Tensor& row_of_TK, Tensor& y_TH, Wr
   const std::int64_t num_tokens = row_of_TK.size(0);
   const std::int64_t top_k = row_of_TK.size(1);
   check_int32(row_of_TK, num_tokens * top_k, "row_of_TK");
+  PRIMUS_CHECK(top_k >= 1, "permute: top_k is {}", top_k);
   PRIMUS_CHECK(y_RH.is_contiguous() && y_TH.is_contiguous() && y_RH.scalar_type() == y_TH.scalar_type() &&
                    y_RH.size(1) == y_TH.size(1) && y_TH.size(0) == num_tokens,
                "permute: rows do not agree");
@@ -136,18 +155,14 @@ void unpermute_sum(const Tensor& y_RH, const Tensor& row_of_TK, Tensor& y_TH, Wr
       for (std::int64_t t = begin; t < end; ++t) {
         for (std::int64_t column = 0; column < width; column += kColumnBlock) {
           const std::int64_t block = std::min(kColumnBlock, width - column);
-          sum.fill(Acc(0));
           for (std::int64_t k = 0; k < top_k; ++k) {
             const std::int64_t r = row_of[t * top_k + k];
             PRIMUS_DCHECK(r >= 0 && r < y_RH.size(0), "permute: token {} asks for row {} of {}", t, r, y_RH.size(0));
-            const T* from = source + r * width + column;
-            for (std::int64_t h = 0; h < block; ++h) sum[h] += static_cast<Acc>(from[h]);
+            add_row(source + r * width + column, block, k == 0 ? Write::kOverwrite : Write::kAccumulate, sum.data());
           }
           T* to = target + t * width + column;
-          if (write == Write::kAccumulate) {
-            for (std::int64_t h = 0; h < block; ++h) sum[h] += static_cast<Acc>(to[h]);
-          }
-          for (std::int64_t h = 0; h < block; ++h) to[h] = static_cast<T>(sum[h]);
+          if (write == Write::kAccumulate) add_row(to, block, write, sum.data());
+          store_row(sum.data(), block, to);
         }
       }
     });

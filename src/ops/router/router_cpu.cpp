@@ -90,22 +90,25 @@ T exponentials(const T* row, T shift, std::int64_t n, T* out) {
   return sum;
 }
 
-/// The k largest of a row by falling value, lower index first among equals, kept sorted in the outputs themselves: a
-/// value that does not beat the last one kept costs one comparison.
+/// The k largest of a row by falling value, lower index first among equals. `rest`: a copy of the row, used up. k
+/// passes of two vectorised scans: with few experts chosen that is cheaper than a sorted insertion, whose branches
+/// nobody predicts. A chosen value becomes NaN: larger than nothing and equal to nothing, as −inf (a masked expert) is
+/// not.
 template <typename T>
-void select_top_k(const T* row, std::int64_t n, std::int64_t k, T* value, std::int32_t* index) {
-  const auto insert = [&](std::int64_t filled, T candidate, std::int64_t e) {
-    std::int64_t place = filled;
-    for (; place > 0 && candidate > value[place - 1]; --place) {
-      value[place] = value[place - 1];
-      index[place] = index[place - 1];
+void select_top_k(T* rest, std::int64_t n, std::int64_t k, T* value, std::int32_t* index) {
+  for (std::int64_t i = 0; i < k; ++i) {
+    T largest = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (std::int64_t e = 0; e < n; ++e) largest = rest[e] > largest ? rest[e] : largest;
+    std::int32_t first = std::numeric_limits<std::int32_t>::max();
+#pragma omp simd reduction(min : first)
+    for (std::int32_t e = 0; e < static_cast<std::int32_t>(n); ++e) {
+      const std::int32_t candidate = rest[e] == largest ? e : std::numeric_limits<std::int32_t>::max();
+      first = candidate < first ? candidate : first;
     }
-    value[place] = candidate;
-    index[place] = static_cast<std::int32_t>(e);
-  };
-  for (std::int64_t e = 0; e < k; ++e) insert(e, row[e], e);
-  for (std::int64_t e = k; e < n; ++e) {
-    if (row[e] > value[k - 1]) insert(k - 1, row[e], e);
+    value[i] = largest;
+    index[i] = first;
+    rest[first] = std::numeric_limits<T>::quiet_NaN();
   }
 }
 
@@ -155,7 +158,7 @@ void forward(const Tensor& logits_TE, const RouterOptions& options, const Shape&
   std::atomic<std::int64_t> first_bad{shape.tokens};
   for_each_unit(
       shape, [&] { return std::vector<T>(static_cast<std::size_t>(num_experts)); },
-      [&](std::int64_t u, const Unit& unit, std::vector<T>& exponential) {
+      [&](std::int64_t u, const Unit& unit, std::vector<T>& scratch) {
         for (std::int64_t t = unit.first; t < unit.last; ++t) {
           const T* row = logits + t * num_experts;
           const T maximum = row_maximum(row, num_experts);
@@ -165,16 +168,17 @@ void forward(const Tensor& logits_TE, const RouterOptions& options, const Shape&
             }
             return;
           }
-          const T sum = with_aux || options.softmax_order == SoftmaxOrder::kPre
-                            ? exponentials(row, maximum, num_experts, exponential.data())
-                            : T(1);
           T* chosen = prob + t * shape.top_k;
-          select_top_k(row, num_experts, shape.top_k, chosen, index + t * shape.top_k);
+          std::copy_n(row, num_experts, scratch.data());
+          select_top_k(scratch.data(), num_experts, shape.top_k, chosen, index + t * shape.top_k);
+          const T sum = with_aux || options.softmax_order == SoftmaxOrder::kPre
+                            ? exponentials(row, maximum, num_experts, scratch.data())
+                            : T(1);
           chosen_probabilities(options, maximum, sum, chosen);
           if (with_aux) {
             double* total = unit_probability.data() + u * num_experts;
             const T inverse = T(1) / sum;
-            for (std::int64_t e = 0; e < num_experts; ++e) total[e] += static_cast<double>(exponential[e] * inverse);
+            for (std::int64_t e = 0; e < num_experts; ++e) total[e] += static_cast<double>(scratch[e] * inverse);
           }
         }
       });

@@ -46,6 +46,35 @@ std::int64_t rows_per_task(std::int64_t width) {
   return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(1, width));
 }
 
+template <typename T, typename Acc = acc_t<T>>
+void forward_row(const T* gate, const T* up, Acc prob, std::int64_t width, T* a) {
+#pragma omp simd
+  for (std::int64_t f = 0; f < width; ++f) {
+    const Gated<Acc> gated(static_cast<Acc>(gate[f]), static_cast<Acc>(up[f]));
+    a[f] = to_storage<T>(gated.activation * prob);
+  }
+}
+
+/// Gives the row's dprob. dgate and dup may be gate and up: an element is read before the same element is written, so
+/// simd holds.
+template <typename T, typename Acc = acc_t<T>>
+Acc backward_row(const T* da, const T* gate, const T* up, Acc prob, std::int64_t width, T* dgate, T* dup, T* a) {
+  Acc dprob = 0;
+#pragma omp simd reduction(+ : dprob)
+  for (std::int64_t f = 0; f < width; ++f) {
+    const Acc u = static_cast<Acc>(up[f]);
+    const Acc d = static_cast<Acc>(da[f]);
+    const Gated<Acc> gated(static_cast<Acc>(gate[f]), u);
+    dprob += d * gated.activation;
+    const Acc scaled = d * prob;
+    // d silu / d gate = σ · (1 + gate · (1 − σ)) = σ + silu · (1 − σ)
+    dgate[f] = to_storage<T>(scaled * u * std::fma(gated.silu, Acc(1) - gated.sigmoid, gated.sigmoid));
+    dup[f] = to_storage<T>(scaled * gated.silu);
+    a[f] = to_storage<T>(gated.activation * prob);
+  }
+  return dprob;
+}
+
 }  // namespace
 
 void swiglu_forward(const Tensor& h_R2F, const Tensor& prob_R, const Tensor& num_rows, Tensor& a_RF) {
@@ -60,14 +89,7 @@ void swiglu_forward(const Tensor& h_R2F, const Tensor& prob_R, const Tensor& num
     at::parallel_for(0, shape.rows, rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         const T* gate = h + r * 2 * width;
-        const T* up = gate + width;
-        T* out = a + r * width;
-        const Acc p = prob != nullptr ? prob[r] : Acc(1);
-#pragma omp simd
-        for (std::int64_t f = 0; f < width; ++f) {
-          const Gated<Acc> gated(static_cast<Acc>(gate[f]), static_cast<Acc>(up[f]));
-          out[f] = static_cast<T>(gated.activation * p);
-        }
+        forward_row(gate, gate + width, prob != nullptr ? prob[r] : Acc(1), width, a + r * width);
       }
     });
   });
@@ -92,28 +114,10 @@ void swiglu_backward(const Tensor& da_RF, const Tensor& h_R2F, const Tensor& pro
     T* a = a_RF.data_ptr<T>();
     at::parallel_for(0, shape.rows, rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
-        const T* dout = da + r * width;
         const T* gate = h + r * 2 * width;
-        const T* up = gate + width;
         T* dgate = dh + r * 2 * width;
-        T* dup = dgate + width;
-        T* out = a + r * width;
-        const Acc p = prob != nullptr ? prob[r] : Acc(1);
-        Acc dp = 0;
-        // simd holds although dh may be h itself: an element is read before the same element is written.
-#pragma omp simd reduction(+ : dp)
-        for (std::int64_t f = 0; f < width; ++f) {
-          const Acc g = static_cast<Acc>(gate[f]);
-          const Acc u = static_cast<Acc>(up[f]);
-          const Acc d = static_cast<Acc>(dout[f]);
-          const Gated<Acc> gated(g, u);
-          dp += d * gated.activation;
-          const Acc scaled = d * p;
-          // d silu / d gate = σ · (1 + gate · (1 − σ)) = σ + silu · (1 − σ)
-          dgate[f] = static_cast<T>(scaled * u * std::fma(gated.silu, Acc(1) - gated.sigmoid, gated.sigmoid));
-          dup[f] = static_cast<T>(scaled * gated.silu);
-          out[f] = static_cast<T>(gated.activation * p);
-        }
+        const Acc dp = backward_row(da + r * width, gate, gate + width, prob != nullptr ? prob[r] : Acc(1), width,
+                                    dgate, dgate + width, a + r * width);
         if (dprob != nullptr) dprob[r] = dp;
       }
     });
