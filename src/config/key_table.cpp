@@ -170,7 +170,7 @@ std::string expected_text(const Key& key) {
   if (key.allowed.find("..") != std::string_view::npos) {
     const std::size_t dots = key.allowed.find("..");
     std::string_view high = key.allowed.substr(dots + 2);
-    const std::string_view relation = high.starts_with('<') ? "below" : "to";
+    const std::string_view relation = high.starts_with('<') ? "to below" : "to";
     if (high.starts_with('<')) high.remove_prefix(1);
     return fmt::format("{} from {} {} {}", type_text(key.type), key.allowed.substr(0, dots), relation, high);
   }

@@ -29,7 +29,7 @@ constexpr Key kParallel[] = {
   planned("standalone_embedding_stage", kBool, "false", "", "The embedding has a stage of its own."),
   planned("encoder_tensor_model_parallel_size", kInt, "0", ">=0", "Tensor ranks of an encoder.", "", "0|1"),
   planned("encoder_pipeline_model_parallel_size", kInt, "0", ">=0", "Pipeline ranks of an encoder.", "", "0|1"),
-  planned_detail("cp_comm_type", kTextList, "p2p", "p2p|all_gather|a2a|a2a+p2p", "How context ranks exchange keys and values."),
+  planned_detail("cp_comm_type", kTextList, "[p2p]", "p2p|all_gather|a2a|a2a+p2p", "How context ranks exchange keys and values."),
   planned("hierarchical_context_parallel_sizes", kIntList, "null", "", "Sizes of a two-level context group."),
   planned("use_tp_pp_dp_mapping", kBool, "false", "", "Rank order tensor, pipeline, data."),
   planned("tp_comm_overlap", kBool, "false", "", "Tensor communication while matrices multiply."),

@@ -1,0 +1,94 @@
+// The table itself: what every row must hold for parsing, messages and help to be right.
+#include "config/key_table.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/text.hpp"
+#include "config/parse.hpp"
+#include "config/typing.hpp"
+
+namespace primus::config {
+namespace {
+
+Node node_of(std::string_view text) {
+  Node node;
+  node.text = std::string(text);
+  if (text.starts_with('[')) {
+    node.kind = Node::Kind::kList;
+    for (const std::string& item : split(text.substr(1, text.size() - 2), ',')) {
+      if (!trim(item).empty()) node.items.push_back(node_of(trim(item)));
+    }
+  }
+  return node;
+}
+
+template <typename Check>
+void for_each_key(Check check) {
+  for (const KeySection& section : key_sections()) {
+    for (const Key& key : section.keys) check(key);
+  }
+}
+
+TEST(KeyTable, EveryDefaultFitsItsOwnRow) {
+  for_each_key([](const Key& key) {
+    const auto typed = typed_value(node_of(key.default_text), key);
+    ASSERT_TRUE(std::holds_alternative<Value>(typed)) << key.name << ": " << std::get<TypeFault>(typed).message;
+    EXPECT_EQ(std::get<Value>(typed), default_value(key)) << key.name;
+  });
+}
+
+TEST(KeyTable, EveryWorkingValueFitsItsOwnRow) {
+  for_each_key([](const Key& key) {
+    if (key.working.empty() || key.working == "*") return;
+    for (const std::string& word : split(key.working, '|')) {
+      const auto typed = typed_value(node_of(word), key);
+      ASSERT_TRUE(std::holds_alternative<Value>(typed)) << key.name << ": " << word;
+      EXPECT_TRUE(is_working_value(key, std::get<Value>(typed))) << key.name << ": " << word;
+    }
+  });
+}
+
+TEST(KeyTable, EveryRowExplainsItself) {
+  for_each_key([](const Key& key) {
+    EXPECT_TRUE(key.meaning.ends_with('.')) << key.name;
+    EXPECT_LE(key.meaning.size(), 100U) << key.name;
+    EXPECT_FALSE(key.note.ends_with('.')) << key.name;
+    EXPECT_FALSE(key.state == KeyState::kNoEffect && key.note.empty()) << key.name;
+    EXPECT_EQ(find_key(key.name), &key);
+    EXPECT_FALSE(area_of(key).empty()) << key.name;
+    EXPECT_TRUE(successor_of_removed_key(key.name).empty()) << key.name;
+  });
+}
+
+TEST(KeyTable, AliasesAndRemovedKeys) {
+  EXPECT_EQ(find_key("layernorm_epsilon"), find_key("norm_epsilon"));
+  EXPECT_EQ(find_key("no_such_key"), nullptr);
+  EXPECT_EQ(successor_of_removed_key("use_turbo_grouped_mlp"), "use_turbo_grouped_gemm");
+  EXPECT_NE(find_key(successor_of_removed_key("use_turbo_parallel_linear")), nullptr);
+  EXPECT_EQ(nearest_key_hint("micro_batchsize"), "did you mean 'micro_batch_size'?");
+  EXPECT_EQ(nearest_key_hint("zzzzzzzzzzzz"), "");
+}
+
+TEST(KeyTable, StatesByValue) {
+  const auto works = [](std::string_view key, const Value& value) { return is_working_value(*find_key(key), value); };
+  EXPECT_TRUE(works("normalization", {std::string("RMSNorm")}));
+  EXPECT_FALSE(works("normalization", {std::string("LayerNorm")}));
+  EXPECT_TRUE(works("hidden_dropout", {0.0}));
+  EXPECT_FALSE(works("hidden_dropout", {0.1}));
+  EXPECT_TRUE(works("expert_tensor_parallel_size", {}));
+  EXPECT_TRUE(works("moe_router_dtype", {}));
+  EXPECT_FALSE(works("mtp_num_layers", {std::int64_t{1}}));
+  EXPECT_TRUE(works("mtp_num_layers", {std::int64_t{0}}));
+  EXPECT_TRUE(works("manual_gc", {true}));
+}
+
+TEST(KeyTable, ExpectedTexts) {
+  EXPECT_EQ(expected_text(*find_key("num_layers")), "integer >= 1");
+  EXPECT_EQ(expected_text(*find_key("adam_beta1")), "number from 0 to below 1");
+  EXPECT_EQ(expected_text(*find_key("turbo_sync_free_moe_stage")), "integer from 0 to 3");
+  EXPECT_EQ(expected_text(*find_key("normalization")), "one of LayerNorm, RMSNorm");
+  EXPECT_EQ(expected_text(*find_key("model_type")), "gpt");
+}
+
+}  // namespace
+}  // namespace primus::config
