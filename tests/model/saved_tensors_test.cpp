@@ -1,0 +1,51 @@
+#include "model/saved_tensors.hpp"
+
+#include <gtest/gtest.h>
+
+#include "model/preset_spec.hpp"
+
+namespace primus::model {
+namespace {
+
+using test::preset_spec;
+
+TEST(SavedTensorsTest, DeepSeekV2LiteLayersByHand) {
+  const ModelSpec spec = preset_spec("deepseek_v2_lite");
+  NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  const BatchShape batch{.num_sequences = 1, .seq_length = 4096};
+  const std::int64_t tokens = 4096;
+  // bf16: kv_down 512 + 64, query and key 16·192, value and context 16·128; fp32: one rstd, 16 log-sum-exp.
+  const std::int64_t attention = tokens * (2 * (576 + 2 * 16 * 192 + 2 * 16 * 128) + 4 + 4 * 16);
+  EXPECT_EQ(attention_saved(spec, policy, batch).size_bytes(), attention);
+  const std::int64_t norms = 2 * tokens * (2 * 2048 + 4);
+  EXPECT_EQ(layer_saved(spec, policy, batch, 0).size_bytes(), norms + attention + tokens * 2 * 2 * 10944);
+  // Router: 64 logits and 6 probabilities in fp32, 6 indices, 6 rows and 6 slots in int32, 65 offsets.
+  const std::int64_t router = tokens * 4 * (64 + 6 + 3 * 6) + 4 * 65;
+  const std::int64_t experts = tokens * 6 * 2 * 2 * 1408 + tokens * 2 * 2 * 2816;
+  EXPECT_EQ(layer_saved(spec, policy, batch, 1).size_bytes(), norms + attention + router + experts);
+}
+
+TEST(SavedTensorsTest, FusedLossNeverHoldsTheLogits) {
+  const ModelSpec spec = preset_spec("deepseek_v2_lite");
+  const NumericPolicy policy;
+  const BatchShape batch{.num_sequences = 2, .seq_length = 4096};
+  const std::int64_t fused = output_saved(spec, policy, batch, LossFusion::kFused).size_bytes();
+  const std::int64_t unfused = output_saved(spec, policy, batch, LossFusion::kUnfused).size_bytes();
+  EXPECT_EQ(unfused - fused, batch.num_tokens() * 4 * (spec.padded_vocab_size - spec.hidden_size));
+}
+
+TEST(SavedTensorsTest, CategoriesAddUp) {
+  const ModelSpec spec = preset_spec("deepseek_v2");
+  const SavedDeclaration declaration =
+      model_saved(spec, {}, {.num_sequences = 1, .seq_length = 512}, LossFusion::kFused);
+  std::int64_t by_category[kNumSavedCategories] = {};
+  declaration.add_by_category(by_category);
+  std::int64_t sum = 0;
+  for (const std::int64_t bytes : by_category) sum += bytes;
+  EXPECT_EQ(sum, declaration.size_bytes());
+  EXPECT_EQ(declaration.children.size(), 61U);
+}
+
+}  // namespace
+}  // namespace primus::model

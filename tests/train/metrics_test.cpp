@@ -1,0 +1,65 @@
+#include "train/metrics.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace primus::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+IterationRecord sample() {
+  return {.iteration = 7,
+          .train_iters = 300,
+          .consumed_samples = 112,
+          .elapsed_ms = 123.44,
+          .tokens_per_s = 4567.8,
+          .tflops = 0.1234,
+          .learning_rate = 1e-4,
+          .global_batch_size = 16,
+          .lm_loss = 5.95,
+          .load_balancing_loss = 1.05,
+          .grad_norm = 1.5,
+          .num_skipped = 1,
+          .num_nan = 1,
+          .held_bytes = 3 << 20,
+          .reserved_bytes = 4 << 20,
+          .expert_loads = {{1, 1.25, 0}, {2, 2.5, 3}}};
+}
+
+TEST(MetricsTest, ConsoleLineHasMegatronsShape) {
+  EXPECT_EQ(console_line(sample()),
+            " iteration        7/     300 | consumed samples:          112 | elapsed time per iteration (ms): 123.4 |"
+            " throughput per device (TFLOP/s/device): 0.1234 | tokens/s/device: 4567.8 |"
+            " learning rate: 1.000000E-04 | global batch size:    16 | lm loss: 5.950000E+00 |"
+            " load_balancing_loss: 1.050000E+00 | loss scale: 1.0 | grad norm: 1.500 |"
+            " expert load max/mean: 2.50 | dead experts: 3 |"
+            " number of skipped iterations:   1 | number of nan iterations:   1 | memory: 3.00 MiB |");
+}
+
+TEST(MetricsTest, DenseModelsHaveNoRouterFields) {
+  IterationRecord record = sample();
+  record.load_balancing_loss.reset();
+  record.expert_loads.clear();
+  EXPECT_THAT(console_line(record), ::testing::Not(HasSubstr("expert load")));
+  EXPECT_EQ(expert_lines(record), "");
+  EXPECT_FALSE(nlohmann::json::parse(json_line(record)).contains("expert_load"));
+}
+
+TEST(MetricsTest, JsonHoldsEveryLayerAndStaysReadableWithoutNumbers) {
+  IterationRecord record = sample();
+  record.lm_loss = std::numeric_limits<double>::quiet_NaN();
+  const nlohmann::json json = nlohmann::json::parse(json_line(record));
+  EXPECT_TRUE(json["lm_loss"].is_null());
+  EXPECT_EQ(json["iteration"], 7);
+  EXPECT_EQ(json["expert_load"].size(), 2U);
+  EXPECT_EQ(json["expert_load"][1]["dead_experts"], 3);
+  const nlohmann::json evaluation = nlohmann::json::parse(
+      json_line(EvaluationRecord{.iteration = 7, .split = "validation", .loss = 2.0, .num_tokens = 10}));
+  EXPECT_EQ(evaluation["eval_loss"], 2.0);
+}
+
+}  // namespace
+}  // namespace primus::train

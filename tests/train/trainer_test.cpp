@@ -1,0 +1,156 @@
+// Whole runs of a tiny model: it learns, two runs are bit-equal, evaluation and batch cuts change nothing, faults stop it.
+#include "train/trainer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/files.hpp"
+#include "config/resolve.hpp"
+#include "data/prepare.hpp"
+#include "ops/allocator.hpp"
+#include "train/interrupt.hpp"
+
+namespace primus::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ops::install_allocator();
+    clear_interrupt();
+    folder_ = fs::temp_directory_path() / fmt::format("primus_trainer_{}", ::getpid());
+    fs::create_directories(folder_);
+    std::ofstream text(folder_ / "text.txt");
+    for (int i = 0; i < 400; ++i) text << "the quick brown fox number " << i % 10 << " jumps over the lazy dog. ";
+    text.close();
+    data::prepare({.inputs = {(folder_ / "text.txt").string()}, .output_prefix = (folder_ / "text").string()}, {});
+  }
+  void TearDown() override {
+    fs::remove_all(folder_);
+    clear_interrupt();
+  }
+
+  config::Experiment experiment(std::vector<std::string> overrides) const {
+    const fs::path file = folder_ / "experiment.yaml";
+    std::ofstream out(file);
+    out << "work_group: t\nuser_name: t\nexp_name: run\nworkspace: " << folder_.string()
+        << "\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n"
+           "    model: deepseek_v2_tiny.yaml\n    overrides:\n"
+           "      num_layers: 2\n      moe_layer_freq: ([0]*1+[1]*1)\n      hidden_size: 32\n      ffn_hidden_size: 48\n"
+           "      num_attention_heads: 2\n      kv_lora_rank: 16\n      num_experts: 4\n      moe_ffn_hidden_size: 24\n"
+           "      moe_shared_expert_intermediate_size: 24\n      seq_length: 32\n      max_position_embeddings: 32\n"
+           "      micro_batch_size: 2\n      global_batch_size: 4\n      train_iters: 30\n      bf16: false\n"
+           "      lr: 5.0e-3\n      min_lr: 5.0e-4\n      lr_warmup_iters: 3\n      init_method_std: 0.05\n"
+           "      cross_entropy_loss_fusion: true\n      dataloader_type: cyclic\n"
+           "      train_data_path: "
+        << (folder_ / "text_text_document").string() << "\n      valid_data_path: "
+        << (folder_ / "text_text_document").string() << "\n      eval_iters: 2\n      eval_interval: 10\n";
+    out.close();
+    return config::resolve({.file = file, .overrides = std::move(overrides), .purpose = config::Purpose::kTrain})
+        .experiment;
+  }
+
+  RunSummary run(const config::Experiment& what) {
+    Trainer trainer(what);
+    Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
+    return trainer.run(reporter);
+  }
+
+  /// lm_loss and eval_loss of each line, as text: equal text is equal bits.
+  std::vector<std::string> losses() const {
+    std::vector<std::string> found;
+    std::ifstream in(folder_ / "t/t/run/metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      const std::size_t at = line.find("_loss\":");
+      found.push_back(line.substr(at, line.find(',', at) - at));
+    }
+    return found;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(TrainerTest, LearnsAndWritesItsRecords) {
+  const RunSummary summary = run(experiment({}));
+  EXPECT_EQ(summary.end, EndOfRun::kAllSteps);
+  EXPECT_EQ(summary.num_iterations, 30);
+  EXPECT_NEAR(summary.first_loss, std::log(384.0), 0.3);
+  EXPECT_LT(summary.last_loss, 0.7 * summary.first_loss);
+  ASSERT_TRUE(summary.valid_loss.has_value());
+  EXPECT_EQ(losses().size(), 33U);  // 30 iterations, evaluations after 10, 20, 30
+}
+
+TEST_F(TrainerTest, TwoRunsAreBitEqual) {
+  run(experiment({"--deterministic_mode", "True"}));
+  const std::vector<std::string> first = losses();
+  run(experiment({"--deterministic_mode", "True"}));
+  EXPECT_EQ(first, losses());
+  run(experiment({"--seed", "4321"}));
+  EXPECT_NE(first, losses());
+}
+
+TEST_F(TrainerTest, EvaluationDoesNotTouchTraining) {
+  const RunSummary with = run(experiment({}));
+  const RunSummary without = run(experiment({"--eval_iters", "0"}));
+  EXPECT_EQ(with.last_loss, without.last_loss);
+  EXPECT_FALSE(without.valid_loss.has_value());
+}
+
+TEST_F(TrainerTest, MicroBatchSizeDoesNotMatter) {
+  const RunSummary two = run(experiment({}));
+  for (const char* size : {"1", "4"}) {
+    const RunSummary other = run(experiment({"--micro_batch_size", size}));
+    EXPECT_NEAR(other.last_loss, two.last_loss, 2e-4 * two.last_loss) << size;
+    EXPECT_NEAR(other.first_loss, two.first_loss, 1e-6 * two.first_loss) << size;
+  }
+}
+
+TEST_F(TrainerTest, ASignalEndsTheRunAfterAWholeStep) {
+  catch_interrupts();
+  std::raise(SIGINT);
+  const RunSummary summary = run(experiment({}));
+  EXPECT_EQ(summary.end, EndOfRun::kInterrupted);
+  EXPECT_EQ(summary.num_iterations, 1);
+  EXPECT_EQ(pending_interrupt(), SIGINT);
+  EXPECT_EQ(losses().size(), 1U);
+}
+
+TEST_F(TrainerTest, ExitIntervalStopsEarly) {
+  const RunSummary summary = run(experiment({"--exit_interval", "7"}));
+  EXPECT_EQ(summary.end, EndOfRun::kExitInterval);
+  EXPECT_EQ(summary.num_iterations, 7);
+}
+
+TEST_F(TrainerTest, NonFiniteLossStopsOrSkips) {
+  // A learning rate that throws the weights to infinity within a few steps.
+  const std::vector<std::string> wild = {"--lr", "1e36", "--lr_warmup_iters", "0", "--clip_grad", "0"};
+  try {
+    run(experiment(wild));
+    FAIL() << "the run went on";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("finite"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(TrainerTest, MissingDataIsNamedBeforeAnythingIsBuilt) {
+  EXPECT_THROW(experiment({"--train_data_path", (folder_ / "nowhere").string()}), ConfigError);
+}
+
+TEST_F(TrainerTest, BFloat16AndUnfusedLossTrainToo) {
+  const RunSummary fp32 = run(experiment({}));
+  const RunSummary unfused = run(experiment({"--cross_entropy_loss_fusion", "False"}));
+  EXPECT_NEAR(unfused.first_loss, fp32.first_loss, 1e-6 * fp32.first_loss);
+  const RunSummary bf16 = run(experiment({"--bf16", "True"}));
+  EXPECT_NEAR(bf16.last_loss, fp32.last_loss, 0.1 * fp32.last_loss);
+}
+
+}  // namespace
+}  // namespace primus::train
