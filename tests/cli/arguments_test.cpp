@@ -1,0 +1,184 @@
+// Words that the command line refuses, and what its help says.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/program.hpp"
+
+namespace primus::cli {
+namespace {
+
+const std::string kQuickstart = std::string(PRIMUS_SOURCE_DIR) + "/examples/quickstart/deepseek_v2_tiny.yaml";
+const std::string kV3 =
+    std::string(PRIMUS_SOURCE_DIR) + "/examples/megatron/configs/MI355X/deepseek_v3-BF16-pretrain.yaml";
+
+using Words = std::vector<std::string>;
+
+struct Refused {
+  const char* name;
+  Words words;
+  std::string message;  // of standard error, without "error: "
+};
+
+class RefusedWords : public testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedWords, EndWithTwo) {
+  const ProgramResult result = run_program(GetParam().words);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "error: command line: " + GetParam().message + "\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RefusedWords,
+    testing::Values(
+        Refused{"command",
+                {"trian"},
+                "unknown command 'trian' (expected one of direct, slurm, container, train, data, view); did you mean "
+                "'train'?"},
+        Refused{"no_command",
+                {"--dry-run"},
+                "command is missing (expected one of direct, slurm, container, train, data, view)"},
+        Refused{"nothing_to_run", {"direct", "--"}, "command is missing (expected one of train, data, view)"},
+        Refused{"global_option",
+                {"--dryrun", "train"},
+                "unknown option '--dryrun' (expected one of --dry-run, --debug, --version, --help, --config); did you "
+                "mean '--dry-run'?"},
+        Refused{"launcher_file",
+                {"--config", "x.yaml", "direct"},
+                "--config before the command: a launcher file (an experiment's --config stands behind `train "
+                "pretrain`) is planned for a later release"},
+        Refused{"slurm",
+                {"slurm", "-N", "2", "--", "train", "pretrain"},
+                "slurm: starting a run through Slurm is planned for a later release"},
+        Refused{"container",
+                {"container", "--", "train"},
+                "container: starting a run in a container is planned for a later release"},
+        Refused{"projection",
+                {"projection", "memory"},
+                "projection: projecting memory and time is planned for a later release"},
+        Refused{"direct_option",
+                {"direct", "--nprocs", "2"},
+                "unknown option of direct '--nprocs' (expected one of --nproc, --device, --env, --single, --no-numa, "
+                "--dry-run, --debug, --help); did you mean '--nproc'?"},
+        Refused{"numa",
+                {"direct", "--numa", "--", "train"},
+                "--numa: binding workers to NUMA nodes is planned for a later release"},
+        Refused{"nproc_text",
+                {"direct", "--nproc", "two", "--", "train"},
+                "--nproc: not a number of processes (expected integer >= 1, found 'two')"},
+        Refused{"nproc_missing", {"direct", "--nproc"}, "--nproc: needs a value"},
+        Refused{"several",
+                {"direct", "--nproc=2", "--", "train", "pretrain", "--config", "x"},
+                "--nproc: training in several processes is planned for a later release (expected 1, found 2)"},
+        Refused{"variable",
+                {"direct", "--env", "NAME", "--", "train"},
+                "--env: not a variable (expected NAME=value, found 'NAME')"},
+        Refused{"suite",
+                {"train", "pretain"},
+                "unknown kind of training 'pretain' (expected one of pretrain, posttrain); did you mean 'pretrain'?"},
+        Refused{"posttrain", {"train", "posttrain"}, "train posttrain: fine-tuning is planned for a later release"},
+        Refused{"no_config",
+                {"train", "pretrain", "--lr", "1"},
+                "--config is required; see primus-cli train pretrain --help"},
+        Refused{"misspelt_config",
+                {"train", "pretrain", "--confg", "x"},
+                "unknown option '--confg'; did you mean '--config'?"},
+        Refused{"device",
+                {"train", "pretrain", "--config", kQuickstart, "--device", "tpu"},
+                "unknown device 'tpu' (expected one of cpu, cuda); did you mean 'cpu'?"},
+        Refused{"cuda",
+                {"direct", "--device", "cuda", "--", "train", "pretrain", "--config", kQuickstart},
+                "--device: this build has no CUDA half (expected cpu, found cuda)"},
+        Refused{"data_action",
+                {"data", "prepar"},
+                "unknown action of data 'prepar' (expected prepare); did you mean 'prepare'?"},
+        Refused{"data_option",
+                {"data", "prepare", "--input", "a", "--output-prefix", "b", "--tokeniser-type", "c"},
+                "unknown option '--tokeniser-type'; did you mean '--tokenizer-type'?"},
+        Refused{"held_out",
+                {"data", "prepare", "--input", "a", "--output-prefix", "b", "--held-out", "a"},
+                "--held-out: needs --held-out-prefix (expected prefix of the held-out data)"},
+        Refused{"held_out_part",
+                {"data", "prepare", "--input", "a", "--output-prefix", "b", "--held-out", "a", "--held-out-prefix", "c",
+                 "--held-out-fraction", "2"},
+                "--held-out-fraction: needed beside --held-out (expected number above 0, at most 1)"},
+        Refused{"picture", {"view", "los"}, "unknown picture 'los' (expected loss); did you mean 'loss'?"},
+        Refused{"run_folder",
+                {"view", "loss", "--run", "/nowhere"},
+                "--run: there is no folder /nowhere (expected folder of a run)"},
+        Refused{
+            "stray", {"view", "loss", "--run", "/tmp", "more"}, "unexpected 'more'; see primus-cli view loss --help"}),
+    [](const auto& refused) { return refused.param.name; });
+
+TEST(Refusals, SeveralProblemsInOneRun) {
+  const ProgramResult result =
+      run_program({"train", "pretrain", "--config", kQuickstart, "--lrr", "3", "stray", "--num_layers", "-1"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err,
+            "error: 3 problems\n"
+            "  command line: unexpected 'stray'; overrides are --key value, --key=value or key=value\n"
+            "  command line: --lrr: unknown key; did you mean 'lr'?\n"
+            "  command line: --num_layers: out of range (expected integer >= 1, found -1)\n");
+}
+
+TEST(Help, EveryCommandFitsOneScreen) {
+  for (const Words& words :
+       {Words{}, Words{"--help"}, Words{"-h"}, Words{"direct", "--help"}, Words{"train", "--help"},
+        Words{"train", "pretrain", "--help"}, Words{"data", "prepare", "--help"}, Words{"view", "loss", "-h"}}) {
+    const ProgramResult result = run_program(words);
+    EXPECT_EQ(result.code, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 40);
+    EXPECT_NE(result.out.find("example"), std::string::npos) << result.out;
+    EXPECT_TRUE(result.out.ends_with('\n'));
+  }
+  EXPECT_TRUE(run_program({"--version"}).out.starts_with("primus-cli "));
+}
+
+TEST(DryRun, OfDeepSeekV3PrintsThePlan) {
+  // Options may stand before the mode, behind it, or behind the command.
+  for (const Words& words : {Words{"--dry-run", "direct", "--", "train", "pretrain", "--config", kV3},
+                             Words{"direct", "--dry-run", "train", "pretrain", "--config", kV3},
+                             Words{"train", "pretrain", "--config=" + kV3, "--dry-run"}}) {
+    const test::TestFolder folder;
+    const ProgramResult result = run_program(words, folder.path().string());
+    EXPECT_EQ(result.code, 0);
+    EXPECT_EQ(result.err, "");
+    for (const char* part :
+         {"671,052,109,312", "128 processes (the smallest that is legal)", "256 accumulated",
+          "moe_router_score_function = sigmoid", "vocab_size: null -> 131072", "primus-worker --experiment"}) {
+      EXPECT_NE(result.out.find(part), std::string::npos) << part;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "a dry run writes nothing";
+  }
+}
+
+TEST(DryRun, SaysWhatEachOverrideDid) {
+  const ProgramResult result =
+      run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr", "-0", "--lr=1e-3",
+                   "--manual_gc", "--recompute_granularity", "full"});
+  EXPECT_EQ(result.code, 2) << "a negative zero is no learning rate, whoever comes later";
+  const ProgramResult plan =
+      run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr=1e-3", "--manual_gc",
+                   "--recompute_granularity", "full", "--world-size", "4", "--micro_batch_size=2"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  for (const char* part :
+       {"lr = 0.001: Highest learning rate. [works]",
+        "manual_gc = true: Run Python's garbage collector by hand. [no effect: there is no Python runtime]",
+        "recompute_granularity = full: Keep whole layers' inputs, or leave out parts of them. [planned]",
+        "4 processes (--world-size)", "16 sequences = 2 micro x 4 data ranks x 2 accumulated"}) {
+    EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.out;
+  }
+}
+
+TEST(Colours, OnlyOnATerminal) {
+  EXPECT_EQ(run_program({"trian"}).err.find('\x1b'), std::string::npos);
+  Program on_terminal({"trian"}, "/tmp", {}, Program::Output::kTerminal);
+  EXPECT_NE(on_terminal.wait().out.find('\x1b'), std::string::npos);
+  Program plain({"trian"}, "/tmp", {{"NO_COLOR", "1"}}, Program::Output::kTerminal);
+  EXPECT_EQ(plain.wait().out.find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace primus::cli

@@ -1,0 +1,105 @@
+#include "cli/program.hpp"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+namespace primus::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{10};
+constexpr int kPolls = 1000;
+
+template <typename Condition>
+bool comes_true(Condition condition) {
+  for (int i = 0; i < kPolls; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return false;
+}
+
+void redirect(const std::filesystem::path& path, int descriptor) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  dup2(file, descriptor);
+  close(file);
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& words, const std::string& working_folder,
+                 const std::map<std::string, std::string>& environment, Output output) {
+  folder_.write("out", "");
+  folder_.write("err", "");
+  pid_ = output == Output::kTerminal ? forkpty(&terminal_, nullptr, nullptr, nullptr) : fork();
+  if (pid_ != 0) return;
+  if (output == Output::kFiles) {
+    redirect(folder_.path() / "out", STDOUT_FILENO);
+    redirect(folder_.path() / "err", STDERR_FILENO);
+  }
+  if (chdir(working_folder.c_str()) != 0) _exit(126);
+  for (const char* name : {"WORLD_SIZE", "NNODES", "GPUS_PER_NODE", "PRIMUS_WORKER", "PRIMUS_CONFIG_DIR", "NO_COLOR"})
+    unsetenv(name);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  const std::string program = std::string(PRIMUS_BIN_DIR) + "/primus-cli";
+  std::vector<char*> arguments{const_cast<char*>(program.c_str())};
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execv(program.c_str(), arguments.data());
+  _exit(127);
+}
+
+Program::~Program() {
+  if (terminal_ >= 0) close(terminal_);
+  if (is_reaped_) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+void Program::send(int signal) const {
+  kill(pid_, signal);
+}
+
+bool Program::has_printed(const std::string& text) const {
+  return comes_true([&] { return read_file(folder_.path() / "out").find(text) != std::string::npos; });
+}
+
+bool Program::is_stopped() const {
+  int status = 0;
+  return comes_true([&] { return waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_ && WIFSTOPPED(status); });
+}
+
+std::string Program::terminal_output() {
+  std::string text;
+  char buffer[4096];
+  // Reading ends with an error when the last process has closed its side.
+  for (ssize_t size = 0; (size = read(terminal_, buffer, sizeof(buffer))) > 0;)
+    text.append(buffer, static_cast<std::size_t>(size));
+  return text;
+}
+
+ProgramResult Program::wait() {
+  ProgramResult result;
+  if (terminal_ >= 0) result.out = terminal_output();
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  is_reaped_ = true;
+  result.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (terminal_ < 0) {
+    result.out = read_file(folder_.path() / "out");
+    result.err = read_file(folder_.path() / "err");
+  }
+  return result;
+}
+
+ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder,
+                          const std::map<std::string, std::string>& environment) {
+  return Program(words, working_folder, environment).wait();
+}
+
+}  // namespace primus::cli

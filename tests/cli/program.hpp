@@ -1,0 +1,51 @@
+#pragma once
+// The real primus-cli as a child process.
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/test_folder.hpp"
+
+namespace primus::cli {
+
+struct ProgramResult {
+  int code = 0;  // 128 + n if signal n ended the program itself
+  std::string out;
+  std::string err;
+};
+
+/// A started primus-cli; its output goes to files in a folder of its own.
+class Program {
+ public:
+  enum class Output { kFiles, kTerminal };
+
+  Program(const std::vector<std::string>& words, const std::string& working_folder,
+          const std::map<std::string, std::string>& environment = {}, Output output = Output::kFiles);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void send(int signal) const;
+  /// Wait until standard output holds `text`; false after ten seconds.
+  bool has_printed(const std::string& text) const;
+  /// Is the program stopped (as by the terminal's stop key)? Waits up to ten seconds for it.
+  bool is_stopped() const;
+  ProgramResult wait();
+
+ private:
+  std::string terminal_output();
+
+  test::TestFolder folder_;
+  pid_t pid_ = -1;
+  int terminal_ = -1;
+  bool is_reaped_ = false;
+};
+
+/// Run to the end.
+ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder = "/tmp",
+                          const std::map<std::string, std::string>& environment = {});
+
+}  // namespace primus::cli

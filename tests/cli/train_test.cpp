@@ -1,0 +1,204 @@
+// Starting the worker, with scripts in its place.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "cli/program.hpp"
+#include "config/experiment.hpp"
+
+namespace primus::cli {
+namespace {
+
+const std::string kQuickstart = std::string(PRIMUS_SOURCE_DIR) + "/examples/quickstart/deepseek_v2_tiny.yaml";
+constexpr const char* kRun = "output/quickstart/local/deepseek_v2_tiny";
+
+// Says what it gets, and ends as it is told to.
+constexpr const char* kListening = R"(trap 'echo got INT; exit 130' INT
+trap 'echo got TERM; echo TERM > ended; exit 0' TERM
+trap 'echo got HUP; exit 129' HUP
+trap 'echo got USR1' USR1
+echo ready
+while :; do sleep 0.05; done
+)";
+
+class Train : public testing::Test {
+ protected:
+  std::map<std::string, std::string> with_worker(const std::string& script) const {
+    const std::string worker = folder_.write("worker.sh", "#!/bin/sh\n" + script);
+    chmod(worker.c_str(), 0755);
+    return {{"PRIMUS_WORKER", worker}};
+  }
+
+  static std::vector<std::string> words() {
+    return {"direct",   "--env",     "PRIMUS_TEST_A=b c", "--",   "train", "pretrain",
+            "--config", kQuickstart, "--mock_data",       "--lr", "3e-3"};
+  }
+
+  ProgramResult run(const std::string& script) const {
+    return run_program(words(), folder_.path().string(), with_worker(script));
+  }
+
+  test::TestFolder folder_;
+};
+
+TEST_F(Train, WritesTheRunFolderAndPassesTheExperiment) {
+  const ProgramResult result = run("echo \"$@ $PRIMUS_TEST_A\"\n");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find(std::string("--experiment ") + kRun + "/experiment.json b c\n"), std::string::npos)
+      << result.out;
+  const auto experiment = config::Experiment::from_json(read_file(folder_.path() / kRun / "experiment.json"));
+  EXPECT_DOUBLE_EQ(experiment.get_double("lr"), 3e-3);
+  EXPECT_EQ(experiment.setting("lr").origin.layer, config::Layer::kCommandLine);
+  EXPECT_NE(read_file(folder_.path() / kRun / "experiment.yaml").find("lr: 0.003  # command line"), std::string::npos);
+}
+
+TEST_F(Train, NotesComeBeforeTheWorkersFirstLine) {
+  const ProgramResult result = run("echo first\n");
+  const std::size_t note = result.out.find("tokenizer_type: ByteTokenizer -> NullTokenizer");
+  ASSERT_NE(note, std::string::npos) << result.out;
+  EXPECT_LT(note, result.out.find("first"));
+}
+
+TEST_F(Train, ExitCodeIsTheWorkers) {
+  EXPECT_EQ(run("exit 1\n").code, 1);
+  EXPECT_EQ(run("exit 2\n").code, 2);
+}
+
+TEST_F(Train, AKilledWorkerIsReported) {
+  const ProgramResult result = run("kill -9 $$\n");
+  EXPECT_EQ(result.code, 137);
+  EXPECT_EQ(result.err,
+            "error: the worker was ended by signal 9 (Killed)\n"
+            "       often the system's answer to a lack of memory: see `dmesg`\n");
+}
+
+TEST_F(Train, DrawsTheLossCurve) {
+  const ProgramResult result =
+      run("echo '{\"iteration\": 10, \"lm_loss\": 5.9, \"bigram_loss\": 2.57}' > " + std::string(kRun) +
+          "/metrics.jsonl\n"
+          "echo '{\"iteration\": 20, \"lm_loss\": null}' >> " +
+          kRun +
+          "/metrics.jsonl\n"
+          "echo '{\"iteration\": 20, \"eval_loss\": 3.1}' >> " +
+          kRun +
+          "/metrics.jsonl\n"
+          "echo '{\"iteration\": 30, \"lm_loss\": 2.1}' >> " +
+          kRun +
+          "/metrics.jsonl\n"
+          "printf '{\"iteration\": 40, \"lm_lo' >> " +
+          kRun + "/metrics.jsonl\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_NE(result.out.find(std::string("loss curve  ") + kRun + "/loss.svg"), std::string::npos) << result.out;
+  EXPECT_NE(read_file(folder_.path() / kRun / "loss.svg").find("<svg"), std::string::npos);
+  const ProgramResult view =
+      run_program({"view", "loss", "--run", kRun, "--out", "other.svg"}, folder_.path().string());
+  EXPECT_EQ(view.code, 0) << view.err;
+  EXPECT_EQ(view.out,
+            "training loss  5.9000 -> 2.1000 over 2 log lines\nheld-out loss  3.1000\ncurve          other.svg\n");
+}
+
+TEST_F(Train, ARunWithoutLossIsDoneAllTheSame) {
+  const ProgramResult result = run("echo '{}' > " + std::string(kRun) + "/metrics.jsonl\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_NE(result.err.find("note: no loss curve: "), std::string::npos);
+}
+
+TEST_F(Train, MissingWorkerIsNamed) {
+  const ProgramResult result = run_program(words(), folder_.path().string(), {{"PRIMUS_WORKER", "/nowhere/worker"}});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(
+      result.err,
+      "error: worker program /nowhere/worker cannot be executed: No such file or directory (PRIMUS_WORKER names it)\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "output"));
+}
+
+TEST_F(Train, RefusedBeforeAnythingIsStarted) {
+  const ProgramResult result =
+      run_program({"train", "pretrain", "--config", kQuickstart, "--mock_data", "--moe_router_score_function=sigmoid"},
+                  folder_.path().string(), with_worker("touch started\n"));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "output"));
+}
+
+TEST_F(Train, SignalsReachTheWorker) {
+  struct Case {
+    int signal;
+    const char* text;
+    int code;
+  };
+  for (const Case& expected :
+       {Case{SIGINT, "got INT", 130}, Case{SIGTERM, "got TERM", 0}, Case{SIGHUP, "got HUP", 129}}) {
+    Program program(words(), folder_.path().string(), with_worker(kListening));
+    ASSERT_TRUE(program.has_printed("ready"));
+    program.send(SIGUSR1);
+    EXPECT_TRUE(program.has_printed("got USR1"));
+    program.send(expected.signal);
+    const ProgramResult result = program.wait();
+    EXPECT_EQ(result.code, expected.code);
+    EXPECT_NE(result.out.find(expected.text), std::string::npos) << result.out;
+  }
+}
+
+TEST_F(Train, StopAndContinueStopAndContinueBoth) {
+  Program program(words(), folder_.path().string(),
+                  with_worker("echo ready\nwhile :; do date +%N > ticks; sleep 0.05; done\n"));
+  ASSERT_TRUE(program.has_printed("ready"));
+  program.send(SIGTSTP);
+  ASSERT_TRUE(program.is_stopped());
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const std::string stopped = read_file(folder_.path() / "ticks");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(read_file(folder_.path() / "ticks"), stopped);
+  program.send(SIGCONT);
+  bool ticks = false;
+  for (int i = 0; i < 200 && !ticks; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const std::string now = read_file(folder_.path() / "ticks");
+    ticks = !now.empty() && now != stopped;
+  }
+  EXPECT_TRUE(ticks);
+  program.send(SIGTERM);
+  EXPECT_EQ(program.wait().code, 143);
+}
+
+TEST_F(Train, AKilledLauncherTakesTheWorkerAlong) {
+  Program program(words(), folder_.path().string(), with_worker(kListening));
+  ASSERT_TRUE(program.has_printed("ready"));
+  program.send(SIGKILL);
+  EXPECT_EQ(program.wait().code, 137);
+  bool ended = false;
+  for (int i = 0; i < 500 && !ended; ++i) {
+    ended = std::filesystem::exists(folder_.path() / "ended");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(Train, ATerminalStaysATerminal) {
+  Program program(words(), folder_.path().string(), with_worker("test -t 1 && echo terminal\n"),
+                  Program::Output::kTerminal);
+  const ProgramResult result = program.wait();
+  EXPECT_EQ(result.code, 0);
+  EXPECT_NE(result.out.find("terminal\r\n"), std::string::npos) << result.out;
+}
+
+TEST(Data, PrepareWritesTrainingData) {
+  const test::TestFolder folder;
+  folder.write("text/a.txt", std::string(1000, 'a') + "end\n");
+  folder.write("text/b.txt", "something else\n");
+  const ProgramResult result =
+      run_program({"data", "prepare", "--input", "text", "--output-prefix", "out/train"}, folder.path().string());
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("wrote out/train_text_document.bin\n"), std::string::npos) << result.out;
+  EXPECT_EQ(result.err, "");
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "out/train_text_document.idx"));
+  EXPECT_EQ(run_program({"data", "prepare", "--input", "nowhere", "--output-prefix", "x"}, folder.path().string()).code,
+            1);
+}
+
+}  // namespace
+}  // namespace primus::cli
