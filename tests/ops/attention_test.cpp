@@ -6,7 +6,6 @@
 #include <ATen/ops/softmax.h>
 #include <gtest/gtest.h>
 
-#include "ops/attention/tile_product.hpp"
 #include "support/tensors.hpp"
 
 // libtorch's CPU allocator fills what it hands out with NaN when this is set: the ops' own scratch is poisoned too.
@@ -237,20 +236,6 @@ TEST_F(AttentionTest, RefusesShapesThatDoNotAgree) {
   Inputs mixed = random_inputs({1, 4, 2, 2, 8, 8}, at::kFloat, 1.0, generator);
   mixed.k = mixed.k.to(at::kBFloat16);
   EXPECT_THROW(run(mixed, 0.2, dense), InternalError);
-}
-
-TEST(ExponentialTest, IsWithinTwoUnitsInTheLastPlace) {
-  double worst = 0.0;
-  for (int i = 0; i < 2'000'000; ++i) {
-    const float x = -87.0F * static_cast<float>(i) / 2'000'000.0F;
-    const double expected = std::exp(static_cast<double>(x));
-    const double ulp = std::ldexp(1.0, std::ilogb(expected) - 23);
-    worst = std::max(worst, std::abs(static_cast<double>(ops::tile::exponential(x)) - expected) / ulp);
-  }
-  EXPECT_LE(worst, 2.0);
-  EXPECT_EQ(ops::tile::exponential(0.0F), 1.0F);
-  EXPECT_LE(ops::tile::exponential(-INFINITY), 2e-38F);
-  EXPECT_TRUE(std::isnan(ops::tile::exponential(NAN)));
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 
 namespace primus::ops::attention {
 
-// Tile sizes by measurement (bench/ops/attention_bench): two tiles of scores share the L2 cache with the operands.
-constexpr std::int64_t kBackwardKeys = 96;
-constexpr std::int64_t kBackwardQueries = 96;
+// Tile sizes by measurement (bench/ops/ops_bench attention): two tiles of scores share the L2 cache with the operands.
+constexpr std::int64_t kBackwardKeys = 240;
+constexpr std::int64_t kBackwardQueries = 240;
 // The keys of a pair are split among slices until a wave of pairs gives this many units of work. It is a number of the
 // shape alone, and so is the order in which the slices' dQ are added: bits do not depend on the threads.
 constexpr std::int64_t kBackwardUnits = 16;
@@ -90,9 +90,8 @@ class Backward {
 
   std::int64_t pair_elements() const {
     const std::int64_t sequence = sizes_.sequence;
-    return sequence * (3 * padded_query_ + 2 * padded_value_ + 1) +
-           padded_sequence_ * (sizes_.query_size + sizes_.value_size) +
-           if_widened<T>(sequence * (sizes_.query_size + sizes_.value_size));
+    return sequence * (3 * padded_query_ + 2 * padded_value_ + sizes_.query_size + sizes_.value_size + 1) +
+           padded_sequence_ * (sizes_.query_size + sizes_.value_size);
   }
 
   Pair pair_of(std::int64_t index, Acc* buffer) const {
@@ -113,8 +112,8 @@ class Backward {
     pair.query_transposed = take(padded_sequence_ * sizes_.query_size);
     pair.dcontext_transposed = take(padded_sequence_ * sizes_.value_size);
     pair.delta = take(sequence);
-    pair.key_rows = take(if_widened<T>(sequence * sizes_.query_size));
-    pair.value_rows = take(if_widened<T>(sequence * sizes_.value_size));
+    pair.key_rows = take(sequence * sizes_.query_size);
+    pair.value_rows = take(sequence * sizes_.value_size);
     return pair;
   }
 
@@ -128,9 +127,9 @@ class Backward {
     if (step == 0) {
       tile::pack_columns(keys, k_.stride, sizes_.sequence, sizes_.query_size, pair.key_columns);
     } else if (step == 1) {
-      widened_rows<T, Acc>(keys, k_.stride, sizes_.sequence, sizes_.query_size, pair.key_rows);
+      copy_rows(keys, k_.stride, sizes_.sequence, sizes_.query_size, pair.key_rows);
     } else {
-      widened_rows<T, Acc>(values, v_.stride, sizes_.sequence, sizes_.value_size, pair.value_rows);
+      copy_rows(values, v_.stride, sizes_.sequence, sizes_.value_size, pair.value_rows);
     }
   }
 
@@ -188,10 +187,8 @@ class Backward {
     Acc* weights = tiles;
     Acc* dscores = tiles + kBackwardKeys * kTileStride;
     const Block block{first_key, first_query, keys, queries};
-    score_tile(block, rows_of(k_, pair, pair.key_rows, sizes_.query_size), pair.query_transposed, sizes_.query_size,
-               weights);
-    score_tile(block, rows_of(v_, pair, pair.value_rows, sizes_.value_size), pair.dcontext_transposed,
-               sizes_.value_size, dscores);
+    score_tile(block, pair.key_rows, pair.query_transposed, sizes_.query_size, weights);
+    score_tile(block, pair.value_rows, pair.dcontext_transposed, sizes_.value_size, dscores);
     const std::int64_t lse_offset = (pair.batch * sizes_.heads + head_of(pair, turn)) * sizes_.sequence;
     softmax_tile(block, lse_ + lse_offset + first_query, pair.delta + first_query, weights, dscores);
     key_tile<write>(block, weights, pair.dcontext_columns, padded_value_, pair.dv);
@@ -211,24 +208,15 @@ class Backward {
     }
   };
 
-  tile::Rows<Acc> rows_of(const Heads<T>& heads, const Pair& pair, const Acc* widened, std::int64_t width) const {
-    if constexpr (std::is_same_v<T, Acc>) {
-      return {heads.at(pair.batch, pair.group), heads.stride};
-    } else {
-      return {widened, width};
-    }
-  }
-
   // target = rows[keys] · columns[queries]ᵀ, but for the groups of keys that a panel of queries does not see.
-  void score_tile(const Block& block, tile::Rows<Acc> rows, const Acc* panels, std::int64_t depth, Acc* target) const {
+  void score_tile(const Block& block, const Acc* rows, const Acc* panels, std::int64_t depth, Acc* target) const {
     for (std::int64_t query = 0; query < block.queries; query += kPanel) {
       const Acc* panel = panels + (block.first_query + query) * depth;
       const std::int64_t seen = block.seen_by(query + kPanel - 1);
       for (std::int64_t key = 0; key < seen; key += tile::kGroup) {
-        tile::multiply_group<Acc, Write::kOverwrite>(
-            std::min(tile::kGroup, block.keys - key),
-            {rows.data + (block.first_key + key) * rows.row_stride, rows.row_stride}, panel, depth,
-            target + key * kTileStride + query, kTileStride);
+        tile::multiply_group<Acc, Write::kOverwrite>(std::min(tile::kGroup, block.keys - key),
+                                                     {rows + (block.first_key + key) * depth, depth}, panel, depth,
+                                                     target + key * kTileStride + query, kTileStride);
       }
     }
   }
@@ -243,7 +231,7 @@ class Backward {
       std::fill_n(dscore, first, Acc{0});
 #pragma omp simd
       for (std::int64_t query = first; query < block.queries; ++query) {
-        weight[query] = tile::exponential(weight[query] - lse[query]);
+        weight[query] = fast_exp(weight[query] - lse[query]);
         dscore[query] = weight[query] * (dscore[query] - delta[query]) * scale_;
       }
     }

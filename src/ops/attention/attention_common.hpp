@@ -3,13 +3,15 @@
 #include <atomic>
 
 #include "ops/attention/tile_product.hpp"
+#include "ops/simd_math.hpp"
 
 namespace primus::ops::attention {
 
 // Rows of a score tile are not a multiple of 4 KiB apart, which would put them in the same cache sets.
 constexpr std::int64_t kTilePadding = 16;
-// Packed operands are held for as many (batch, key/value head) pairs at a time as fit in this.
-constexpr std::int64_t kPackedBytes = std::int64_t{48} << 20;
+// Packed operands are held for as many (batch, key/value head) pairs at a time as fit in this: below the size from
+// which malloc returns memory to the system at once, and within a usual L3 cache.
+constexpr std::int64_t kPackedBytes = std::int64_t{12} << 20;
 
 struct Sizes {
   std::int64_t batch, sequence, heads, groups, query_size, value_size;
@@ -66,35 +68,26 @@ Tensor scratch(std::int64_t rows, std::int64_t elements) {
   return at::empty({rows, elements}, c10::CppTypeToScalarType<Acc>::value);
 }
 
-// Pairs whose packed operands are held at the same time.
+// Pairs whose packed operands are held at the same time: waves of nearly equal size.
 inline std::int64_t wave_size(const Sizes& sizes, std::int64_t bytes_per_pair) {
-  return std::clamp<std::int64_t>(kPackedBytes / std::max<std::int64_t>(bytes_per_pair, 1), 1, sizes.pairs());
+  const std::int64_t most = std::max<std::int64_t>(1, kPackedBytes / std::max<std::int64_t>(bytes_per_pair, 1));
+  return at::divup(sizes.pairs(), at::divup(sizes.pairs(), most));
 }
 
-// Rows in the accumulator's type: where they are, or widened into `buffer`.
+// Rows side by side in the accumulator's type. Also where they have that type already: heads lie a multiple of the head
+// size apart, often a power of two, and six such rows read together share too few cache sets.
 template <typename T, typename Acc>
-tile::Rows<Acc> widened_rows(const T* source, std::int64_t stride, std::int64_t rows, std::int64_t width, Acc* buffer) {
-  if constexpr (std::is_same_v<T, Acc>) {
-    return {source, stride};
-  } else {
-    for (std::int64_t s = 0; s < rows; ++s) {
+void copy_rows(const T* source, std::int64_t stride, std::int64_t rows, std::int64_t width, Acc* target) {
+  for (std::int64_t s = 0; s < rows; ++s) {
 #pragma omp simd
-      for (std::int64_t d = 0; d < width; ++d) buffer[s * width + d] = static_cast<Acc>(source[s * stride + d]);
-    }
-    return {buffer, width};
+    for (std::int64_t d = 0; d < width; ++d) target[s * width + d] = static_cast<Acc>(source[s * stride + d]);
   }
 }
 
 template <typename T, typename Acc>
 void store_row(const Acc* source, Acc factor, std::int64_t width, T* target) {
 #pragma omp simd
-  for (std::int64_t d = 0; d < width; ++d) target[d] = static_cast<T>(source[d] * factor);
-}
-
-// Elements of a buffer that is only needed where T is not the accumulator's type.
-template <typename T>
-constexpr std::int64_t if_widened(std::int64_t elements) {
-  return std::is_same_v<T, acc_t<T>> ? 0 : elements;
+  for (std::int64_t d = 0; d < width; ++d) target[d] = to_storage<T>(source[d] * factor);
 }
 
 }  // namespace primus::ops::attention

@@ -6,9 +6,9 @@
 
 namespace primus::ops::attention {
 
-// Tile sizes by measurement (bench/ops/attention_bench): the query block and the score tile share the L2 cache.
-constexpr std::int64_t kForwardQueries = 96;
-constexpr std::int64_t kForwardKeys = 240;
+// Tile sizes by measurement (bench/ops/ops_bench attention): the query block and the score tile share the L2 cache.
+constexpr std::int64_t kForwardQueries = 192;
+constexpr std::int64_t kForwardKeys = 512;
 
 template <typename T>
 class Forward {
@@ -34,8 +34,7 @@ class Forward {
     const std::int64_t wave = wave_size(sizes_, pair_elements * static_cast<std::int64_t>(sizeof(Acc)));
     const Tensor packed_tensor = scratch<Acc>(wave, pair_elements);
     const Tensor worker_tensor =
-        scratch<Acc>(at::get_num_threads(), kForwardQueries * (kTileStride + padded_value_ + 2) +
-                                                if_widened<T>(kForwardQueries * sizes_.query_size));
+        scratch<Acc>(at::get_num_threads(), kForwardQueries * (kTileStride + padded_value_ + sizes_.query_size + 2));
     Acc* packed = packed_tensor.data_ptr<Acc>();
     const std::int64_t blocks = at::divup(sizes_.sequence, kForwardQueries);
     for (std::int64_t first = 0; first < sizes_.pairs(); first += wave) {
@@ -74,8 +73,8 @@ class Forward {
     Acc* output = scores + kForwardQueries * kTileStride;
     Acc* maximum = output + kForwardQueries * padded_value_;
     Acc* sum = maximum + kForwardQueries;
-    const tile::Rows<Acc> queries = widened_rows<T, Acc>(q_.at(batch, head) + first_query * q_.stride, q_.stride, rows,
-                                                         sizes_.query_size, sum + kForwardQueries);
+    Acc* queries = sum + kForwardQueries;
+    copy_rows(q_.at(batch, head) + first_query * q_.stride, q_.stride, rows, sizes_.query_size, queries);
     std::fill_n(maximum, rows, -std::numeric_limits<Acc>::infinity());
     std::fill_n(sum, rows, Acc{0});
     for (std::int64_t first_key = 0; first_key < first_query + rows; first_key += kForwardKeys) {
@@ -101,7 +100,7 @@ class Forward {
   }
 
   // Groups of queries that see no key of a panel are left out: nothing above the diagonal is computed but its rim.
-  void score_tile(tile::Rows<Acc> queries, std::int64_t rows, std::int64_t first_query, std::int64_t first_key,
+  void score_tile(const Acc* queries, std::int64_t rows, std::int64_t first_query, std::int64_t first_key,
                   const Acc* keys, Acc* scores) const {
     const std::int64_t columns = visible(first_query + rows - 1, first_key);
     for (std::int64_t column = 0; column < columns; column += kPanel) {
@@ -109,7 +108,7 @@ class Forward {
       const std::int64_t first_row = std::max<std::int64_t>(0, first_key + column - first_query);
       for (std::int64_t row = first_row / tile::kGroup * tile::kGroup; row < rows; row += tile::kGroup) {
         tile::multiply_group<Acc, Write::kOverwrite>(
-            std::min(tile::kGroup, rows - row), {queries.data + row * queries.row_stride, queries.row_stride}, panel,
+            std::min(tile::kGroup, rows - row), {queries + row * sizes_.query_size, sizes_.query_size}, panel,
             sizes_.query_size, scores + row * kTileStride + column, kTileStride);
       }
     }
@@ -125,18 +124,16 @@ class Forward {
       const std::int64_t last_of_group = std::min(rows - 1, row / tile::kGroup * tile::kGroup + tile::kGroup - 1);
       std::fill(score + columns, score + visible(first_query + last_of_group, first_key), Acc{0});
       if (columns == 0) continue;
-      Acc highest = maximum[row];
-#pragma omp simd reduction(max : highest)
-      for (std::int64_t column = 0; column < columns; ++column) highest = std::max(highest, score[column]);
+      const Acc highest = tile::maximum(score, columns, maximum[row]);
       Acc added = 0;
 #pragma omp simd reduction(+ : added)
       for (std::int64_t column = 0; column < columns; ++column) {
-        const Acc weight = tile::exponential(score[column] - highest);
+        const Acc weight = fast_exp(score[column] - highest);
         score[column] = weight;
         added += weight;
       }
       if (first_key > 0 && highest > maximum[row]) {
-        const Acc factor = tile::exponential(maximum[row] - highest);
+        const Acc factor = fast_exp(maximum[row] - highest);
         sum[row] *= factor;
         store_row(output + row * padded_value_, factor, padded_value_, output + row * padded_value_);
       }

@@ -1,8 +1,8 @@
 #pragma once
 // Products of small tiles that stay in cache, for attention: one operand packed in panels, the other read in place.
 // A library call per tile would pack both again for every tile; here a panel is packed once and used by all tiles.
-#include <cmath>
-#include <cstring>
+#include <bit>
+#include <type_traits>
 
 #include "ops/dtype.hpp"
 
@@ -42,14 +42,59 @@ struct VectorOf {
 template <typename Acc>
 using Vector = typename VectorOf<Acc>::type;
 
+template <typename Acc>
+Vector<Acc> load(const Acc* values) {
+  return *reinterpret_cast<const Vector<Acc>*>(values);
+}
+
+template <typename Acc>
+void store(Vector<Acc> vector, Acc* values) {
+  *reinterpret_cast<Vector<Acc>*>(values) = vector;
+}
+
+// Eight rows of eight bf16 or fp32 values as columns.
+template <typename T>
+void transpose_eight(const T* source, std::int64_t stride, float factor, float* target, std::int64_t target_stride) {
+  using V = Vector<float>;
+  V row[8];
+  for (int i = 0; i < 8; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      row[i] = load(source + i * stride);
+    } else {
+      typedef std::uint16_t Halves __attribute__((vector_size(16), aligned(2), may_alias));
+      typedef std::uint32_t Words __attribute__((vector_size(32)));
+      const auto halves = *reinterpret_cast<const Halves*>(source + i * stride);
+      row[i] = std::bit_cast<V>(__builtin_convertvector(halves, Words) << 16);
+    }
+    row[i] *= factor;
+  }
+  V pair[8];
+  for (int i = 0; i < 8; i += 2) {
+    pair[i] = __builtin_shufflevector(row[i], row[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    pair[i + 1] = __builtin_shufflevector(row[i], row[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  V quad[8];
+  for (int i = 0; i < 8; i += 4) {
+    for (int j = 0; j < 2; ++j) {
+      quad[i + 2 * j] = __builtin_shufflevector(pair[i + j], pair[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      quad[i + 2 * j + 1] = __builtin_shufflevector(pair[i + j], pair[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    store<float>(__builtin_shufflevector(quad[i], quad[i + 4], 0, 1, 2, 3, 8, 9, 10, 11), target + i * target_stride);
+    store<float>(__builtin_shufflevector(quad[i], quad[i + 4], 4, 5, 6, 7, 12, 13, 14, 15),
+                 target + (i + 4) * target_stride);
+  }
+}
+
 template <typename Acc, int kRows, Write write>
 void multiply_fixed(Rows<Acc> a, const Acc* panel, std::int64_t depth, Acc* c, std::int64_t c_stride) {
   constexpr std::int64_t lanes = kLanes<Acc>;
   Vector<Acc> sum[kRows][2] = {};
   const Acc* column = a.data;
   for (std::int64_t k = 0; k < depth; ++k) {
-    const Vector<Acc> left = *reinterpret_cast<const Vector<Acc>*>(panel);
-    const Vector<Acc> right = *reinterpret_cast<const Vector<Acc>*>(panel + lanes);
+    const Vector<Acc> left = load(panel);
+    const Vector<Acc> right = load(panel + lanes);
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
       const Acc value = column[row * a.row_stride];
@@ -100,13 +145,20 @@ template <typename T, typename Acc>
 void pack_transposed(const T* source, std::int64_t stride, std::int64_t rows, std::int64_t width, Acc factor,
                      Acc* panels) {
   constexpr std::int64_t panel = kPanel<Acc>;
-  for (std::int64_t first = 0; first < rows; first += panel) {
+  for (std::int64_t first = 0; first < rows; first += panel, panels += panel * width) {
     const std::int64_t count = std::min(panel, rows - first);
     const T* block = source + first * stride;
-    for (std::int64_t d = 0; d < width; ++d) {
-      for (std::int64_t j = 0; j < count; ++j) panels[j] = factor * static_cast<Acc>(block[j * stride + d]);
-      for (std::int64_t j = count; j < panel; ++j) panels[j] = Acc{0};
-      panels += panel;
+    std::int64_t d = 0;
+    if constexpr (std::is_same_v<Acc, float>) {
+      for (; count == panel && d + 8 <= width; d += 8) {
+        detail::transpose_eight(block + d, stride, factor, panels + d * panel, panel);
+        detail::transpose_eight(block + 8 * stride + d, stride, factor, panels + d * panel + 8, panel);
+      }
+    }
+    for (; d < width; ++d) {
+      Acc* target = panels + d * panel;
+      for (std::int64_t j = 0; j < count; ++j) target[j] = factor * static_cast<Acc>(block[j * stride + d]);
+      std::fill(target + count, target + panel, Acc{0});
     }
   }
 }
@@ -115,48 +167,41 @@ void pack_transposed(const T* source, std::int64_t stride, std::int64_t rows, st
 template <typename T, typename Acc>
 void pack_columns(const T* source, std::int64_t stride, std::int64_t rows, std::int64_t width, Acc* panels) {
   constexpr std::int64_t panel = kPanel<Acc>;
-  for (std::int64_t first = 0; first < width; first += panel) {
-    const std::int64_t count = std::min(panel, width - first);
-    Acc* target = panels + first * rows;
-    for (std::int64_t s = 0; s < rows; ++s, target += panel) {
-      const T* row = source + s * stride + first;
-      for (std::int64_t j = 0; j < count; ++j) target[j] = static_cast<Acc>(row[j]);
-      for (std::int64_t j = count; j < panel; ++j) target[j] = Acc{0};
+  const std::int64_t full = width / panel * panel;
+  for (std::int64_t s = 0; s < rows; ++s) {
+    const T* row = source + s * stride;
+    Acc* target = panels + s * panel;
+    for (std::int64_t first = 0; first < full; first += panel) {
+#pragma omp simd
+      for (std::int64_t j = 0; j < panel; ++j) target[first * rows + j] = static_cast<Acc>(row[first + j]);
     }
+    if (full == width) continue;
+    for (std::int64_t j = 0; j < width - full; ++j) target[full * rows + j] = static_cast<Acc>(row[full + j]);
+    std::fill(target + full * rows + width - full, target + full * rows + panel, Acc{0});
   }
 }
 
-/// e^x for x <= 0 to about 1 ulp, in a form that loops vectorise; 1.2e-38 stands for anything smaller; NaN stays NaN.
-inline float exponential(float x) {
-  constexpr float kLowest = -87.3365F;
-  constexpr float kLog2E = 1.44269504088896341F;
-  // ln 2 in two parts: n · kLn2High is exact for |n| < 2^9.
-  constexpr float kLn2High = 0.693359375F;
-  constexpr float kLn2Low = -2.12194440e-4F;
-  // Adding 1.5 · 2^23 leaves the nearest integer in the low bits of the mantissa.
-  constexpr float kRound = 12582912.0F;
-  x = x < kLowest ? kLowest : x;
-  const float shifted = x * kLog2E + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  // Minimax polynomial of Cephes' expf on [-ln 2 / 2, ln 2 / 2].
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  p = p * (r * r) + r + 1.0F;
-  std::int32_t bits;
-  std::memcpy(&bits, &shifted, sizeof(bits));
-  bits = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits + 127) << 23);
-  float power;
-  std::memcpy(&power, &bits, sizeof(power));
-  return p * power;
-}
-
-inline double exponential(double x) {
-  return std::exp(x);
+/// The largest of `highest` and `count` values; four running maxima, because one would wait for itself.
+template <typename Acc>
+Acc maximum(const Acc* values, std::int64_t count, Acc highest) {
+  constexpr std::int64_t lanes = kLanes<Acc>;
+  std::int64_t i = 0;
+  if (count >= 4 * lanes) {
+    detail::Vector<Acc> best[4];
+    for (int part = 0; part < 4; ++part) best[part] = detail::load(values + part * lanes);
+    for (i = 4 * lanes; i + 4 * lanes <= count; i += 4 * lanes) {
+#pragma GCC unroll 4
+      for (int part = 0; part < 4; ++part) {
+        const detail::Vector<Acc> next = detail::load(values + i + part * lanes);
+        best[part] = next > best[part] ? next : best[part];
+      }
+    }
+    for (int part = 0; part < 4; ++part) {
+      for (std::int64_t lane = 0; lane < lanes; ++lane) highest = std::max(highest, Acc{best[part][lane]});
+    }
+  }
+  for (; i < count; ++i) highest = std::max(highest, values[i]);
+  return highest;
 }
 
 }  // namespace primus::ops::tile

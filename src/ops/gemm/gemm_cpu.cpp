@@ -1,6 +1,7 @@
 #include "ops/gemm/gemm.hpp"
 
 #include "ops/gemm/blas.hpp"
+#include "ops/simd_math.hpp"
 
 namespace primus::ops {
 namespace {
@@ -52,16 +53,23 @@ Matrix expert_matrix(const Tensor& w_EOI, std::int64_t expert) {
 }
 
 template <typename From, typename To>
+void convert_row(const From* from, To* to, std::int64_t columns) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < columns; ++j) {
+    if constexpr (std::is_same_v<To, at::BFloat16>) {
+      to[j] = to_storage<To>(from[j]);
+    } else {
+      to[j] = static_cast<To>(from[j]);
+    }
+  }
+}
+
+template <typename From, typename To>
 void convert_rows(const From* from, std::int64_t from_stride, To* to, std::int64_t to_stride, std::int64_t rows,
                   std::int64_t columns) {
   const std::int64_t grain = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(columns, 1));
   at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const From* source = from + i * from_stride;
-      To* target = to + i * to_stride;
-#pragma omp simd
-      for (std::int64_t j = 0; j < columns; ++j) target[j] = static_cast<To>(source[j]);
-    }
+    for (std::int64_t i = begin; i < end; ++i) convert_row(from + i * from_stride, to + i * to_stride, columns);
   });
 }
 

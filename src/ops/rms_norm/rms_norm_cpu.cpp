@@ -1,5 +1,7 @@
 #include "ops/rms_norm/rms_norm.hpp"
 
+#include "ops/simd_math.hpp"
+
 namespace primus::ops {
 namespace {
 
@@ -39,7 +41,7 @@ void normalise_row(const T* x, const T* weight, acc_t<T> rstd, T* y, std::int64_
   using Acc = acc_t<T>;
 #pragma omp simd
   for (std::int64_t h = 0; h < width; ++h) {
-    y[h] = static_cast<T>(static_cast<Acc>(x[h]) * rstd * static_cast<Acc>(weight[h]));
+    y[h] = to_storage<T>(static_cast<Acc>(x[h]) * rstd * static_cast<Acc>(weight[h]));
   }
 }
 
@@ -62,7 +64,7 @@ void backward_row(const T* dy, const T* x, const T* weight, acc_t<T> rstd, T* dx
     const Acc normalised = static_cast<Acc>(x[h]) * rstd;
     Acc value = rstd * (static_cast<Acc>(dy[h]) * static_cast<Acc>(weight[h]) - normalised * mean);
     if constexpr (write == Write::kAccumulate) value += static_cast<Acc>(dx[h]);
-    dx[h] = static_cast<T>(value);
+    dx[h] = to_storage<T>(value);
   }
 }
 

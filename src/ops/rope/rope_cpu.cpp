@@ -1,5 +1,7 @@
 #include "ops/rope/rope.hpp"
 
+#include "ops/simd_math.hpp"
+
 namespace primus::ops {
 namespace {
 
@@ -50,8 +52,8 @@ void rotate(const Source* source, const Acc* cos, const Acc* sin, std::int64_t p
   for (std::int64_t i = 0; i < pairs; ++i) {
     const Acc first = static_cast<Acc>(source[i * step]);
     const Acc second = static_cast<Acc>(source[i * step + partner]);
-    target[i * step] = static_cast<Target>(first * cos[i] - sign * second * sin[i]);
-    target[i * step + partner] = static_cast<Target>(second * cos[i] + sign * first * sin[i]);
+    target[i * step] = to_storage<Target>(first * cos[i] - sign * second * sin[i]);
+    target[i * step + partner] = to_storage<Target>(second * cos[i] + sign * first * sin[i]);
   }
 }
 
