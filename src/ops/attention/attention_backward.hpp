@@ -221,19 +221,20 @@ class Backward {
     }
   }
 
-  // Scores become weights, their gradients' products dS; 0 where the query does not see the key.
+  // Scores become weights, their gradients' products dS; 0 where the query does not see the key. The loop starts at a
+  // whole vector, on scores that are computed though masked, and these become 0 after it.
   void softmax_tile(const Block& block, const Acc* lse, const Acc* delta, Acc* weights, Acc* dscores) const {
     for (std::int64_t key = 0; key < block.keys; ++key) {
       Acc* weight = weights + key * kTileStride;
       Acc* dscore = dscores + key * kTileStride;
       const std::int64_t first = std::min(block.first_seeing(key), block.queries);
-      std::fill_n(weight, first, Acc{0});
-      std::fill_n(dscore, first, Acc{0});
 #pragma omp simd
-      for (std::int64_t query = first; query < block.queries; ++query) {
+      for (std::int64_t query = first / tile::kLanes<Acc> * tile::kLanes<Acc>; query < block.queries; ++query) {
         weight[query] = fast_exp(weight[query] - lse[query]);
         dscore[query] = weight[query] * (dscore[query] - delta[query]) * scale_;
       }
+      std::fill_n(weight, first, Acc{0});
+      std::fill_n(dscore, first, Acc{0});
     }
   }
 

@@ -114,20 +114,24 @@ class Forward {
     }
   }
 
-  // Scores become exp(score − maximum); what was summed under a smaller maximum is scaled down. Masked columns that the
-  // group's product with v reads become 0.
+  // Scores become exp(score − maximum); what was summed under a smaller maximum is scaled down. Masked columns up to
+  // what the group's product with v reads, and on to a whole vector, become exp(−inf) = 0.
   void softmax_tile(std::int64_t rows, std::int64_t first_query, std::int64_t first_key, Acc* scores, Acc* output,
                     Acc* maximum, Acc* sum) const {
     for (std::int64_t row = 0; row < rows; ++row) {
       Acc* score = scores + row * kTileStride;
       const std::int64_t columns = visible(first_query + row, first_key);
       const std::int64_t last_of_group = std::min(rows - 1, row / tile::kGroup * tile::kGroup + tile::kGroup - 1);
-      std::fill(score + columns, score + visible(first_query + last_of_group, first_key), Acc{0});
-      if (columns == 0) continue;
-      const Acc highest = tile::maximum(score, columns, maximum[row]);
+      const std::int64_t end = tile::round_up(visible(first_query + last_of_group, first_key), tile::kLanes<Acc>);
+      if (columns == 0) {
+        std::fill(score, score + end, Acc{0});
+        continue;
+      }
+      std::fill(score + columns, score + end, -std::numeric_limits<Acc>::infinity());
+      const Acc highest = tile::maximum(score, end, maximum[row]);
       Acc added = 0;
 #pragma omp simd reduction(+ : added)
-      for (std::int64_t column = 0; column < columns; ++column) {
+      for (std::int64_t column = 0; column < end; ++column) {
         const Acc weight = fast_exp(score[column] - highest);
         score[column] = weight;
         added += weight;

@@ -181,26 +181,26 @@ void pack_columns(const T* source, std::int64_t stride, std::int64_t rows, std::
   }
 }
 
-/// The largest of `highest` and `count` values; four running maxima, because one would wait for itself.
+/// The largest of `highest` and `count` values, a multiple of the lanes; four running maxima, because one would wait
+/// for itself.
 template <typename Acc>
 Acc maximum(const Acc* values, std::int64_t count, Acc highest) {
   constexpr std::int64_t lanes = kLanes<Acc>;
+  detail::Vector<Acc> best[4];
+  for (auto& part : best) part = detail::Vector<Acc>{} + highest;
+  const auto include = [&](int part, std::int64_t i) {
+    const detail::Vector<Acc> next = detail::load(values + i);
+    best[part] = next > best[part] ? next : best[part];
+  };
   std::int64_t i = 0;
-  if (count >= 4 * lanes) {
-    detail::Vector<Acc> best[4];
-    for (int part = 0; part < 4; ++part) best[part] = detail::load(values + part * lanes);
-    for (i = 4 * lanes; i + 4 * lanes <= count; i += 4 * lanes) {
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
 #pragma GCC unroll 4
-      for (int part = 0; part < 4; ++part) {
-        const detail::Vector<Acc> next = detail::load(values + i + part * lanes);
-        best[part] = next > best[part] ? next : best[part];
-      }
-    }
-    for (int part = 0; part < 4; ++part) {
-      for (std::int64_t lane = 0; lane < lanes; ++lane) highest = std::max(highest, Acc{best[part][lane]});
-    }
+    for (int part = 0; part < 4; ++part) include(part, i + part * lanes);
   }
-  for (; i < count; ++i) highest = std::max(highest, values[i]);
+  for (; i < count; i += lanes) include(0, i);
+  for (const auto& part : best) {
+    for (std::int64_t lane = 0; lane < lanes; ++lane) highest = std::max(highest, Acc{part[lane]});
+  }
   return highest;
 }
 
