@@ -7,8 +7,10 @@
 namespace primus::ops {
 namespace {
 
-constexpr std::int64_t kElementsPerTask = 16 * 1024;
+constexpr std::int64_t kUpdatesPerTask = 16 * 1024;
 constexpr std::int64_t kSumBlock = 16 * 1024;  // elements of one partial sum: part of the result's definition
+constexpr std::int64_t kBlocksPerTask = 4;
+constexpr std::int64_t kScanBlock = 64 * 1024;  // between two looks whether another thread has found one
 
 void check_same(const Tensor& x, const Tensor& like, const char* name) {
   PRIMUS_CHECK(x.is_contiguous() && x.numel() == like.numel(), "adamw: {} must be contiguous, of {} elements", name,
@@ -117,7 +119,7 @@ void adamw_step(const AdamWOptions& options, const Tensor& main_grad, Tensor& ma
     Acc* first = exp_avg.data_ptr<Acc>();
     Acc* second = exp_avg_sq.data_ptr<Acc>();
     T* copy = weight.data_ptr<T>();
-    at::parallel_for(0, master.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, master.numel(), kUpdatesPerTask, [&](std::int64_t begin, std::int64_t end) {
       update(constants, end - begin, grad + begin, value + begin, first + begin, second + begin, copy + begin);
     });
   });
@@ -132,7 +134,7 @@ double sum_of_squares(const Tensor& x) {
   dispatch_floating(x.scalar_type(), "sum_of_squares", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* value = x.data_ptr<T>();
-    at::parallel_for(0, num_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, num_blocks, kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = begin; b < end; ++b) {
         const std::int64_t first = b * kSumBlock;
         partial[static_cast<std::size_t>(b)] = block_sum_of_squares(value + first, std::min(kSumBlock, numel - first));
@@ -150,10 +152,9 @@ bool has_nonfinite(const Tensor& x) {
   dispatch_floating(x.scalar_type(), "has_nonfinite", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* value = x.data_ptr<T>();
-    at::parallel_for(0, x.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t first = begin; first < end && !found.load(std::memory_order_relaxed);
-           first += kElementsPerTask) {
-        if (block_has_nonfinite(value + first, std::min(kElementsPerTask, end - first))) found.store(true);
+    at::parallel_for(0, x.numel(), kScanBlock, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t first = begin; first < end && !found.load(std::memory_order_relaxed); first += kScanBlock) {
+        if (block_has_nonfinite(value + first, std::min(kScanBlock, end - first))) found.store(true);
       }
     });
   });

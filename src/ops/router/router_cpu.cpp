@@ -10,6 +10,7 @@ namespace {
 // Tokens of one unit of work and of one partial sum of probabilities: part of the auxiliary loss's definition, so that
 // its bits do not depend on the number of threads.
 constexpr std::int64_t kTokensPerUnit = 128;
+constexpr std::int64_t kElementsPerTask = 8192;  // logits: some 10 µs of work, well above the cost of waking a thread
 
 struct Shape {
   std::int64_t tokens, experts, top_k;
@@ -52,7 +53,9 @@ Shape checked_shape(const Tensor& logits_TE, const Tensor& index_TK, const Tenso
 /// Run `body(unit index, Unit)` over all units, in parallel.
 template <typename Body>
 void for_each_unit(const Shape& shape, const Body& body) {
-  at::parallel_for(0, shape.units(), 1, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t unit_elements = std::min(kTokensPerUnit, shape.tokens_per_group) * shape.experts;
+  const std::int64_t units_per_task = 1 + kElementsPerTask / (1 + unit_elements);
+  at::parallel_for(0, shape.units(), units_per_task, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t u = begin; u < end; ++u) {
       const std::int64_t group = u / shape.units_per_group;
       const std::int64_t within = (u % shape.units_per_group) * kTokensPerUnit;
