@@ -197,7 +197,7 @@ TEST(Data, PrepareWritesTrainingData) {
   EXPECT_EQ(result.err, "");
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "out/train_text_document.idx"));
   EXPECT_EQ(run_program({"data", "prepare", "--input", "nowhere", "--output-prefix", "x"}, folder.path().string()).code,
-            1);
+            2);
 }
 
 }  // namespace
