@@ -1,5 +1,5 @@
-// primus-worker: trains what a resolved experiment describes, one process a device. primus-cli writes the experiment and
-// starts it; it can also be started by hand.
+// primus-worker: trains what a resolved experiment describes, one process a device. primus-cli writes the experiment
+// and starts it; it can also be started by hand.
 #include <cstdio>
 #include <cstring>
 

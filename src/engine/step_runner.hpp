@@ -1,6 +1,6 @@
 #pragma once
-// Runs one training step: walks a rank's actions of a Schedule. It knows micro-batches, gradients and the optimizer, not
-// data files, logs or learning-rate curves.
+// Runs one training step: walks a rank's actions of a Schedule. It knows micro-batches, gradients and the optimizer,
+// not data files, logs or learning-rate curves.
 #include <span>
 
 #include "engine/adamw_optimizer.hpp"

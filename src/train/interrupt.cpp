@@ -21,7 +21,11 @@ void catch_interrupts() {
   std::signal(SIGTERM, on_signal);
 }
 
-int pending_interrupt() { return pending_signal; }
-void clear_interrupt() { pending_signal = 0; }
+int pending_interrupt() {
+  return pending_signal;
+}
+void clear_interrupt() {
+  pending_signal = 0;
+}
 
 }  // namespace primus::train

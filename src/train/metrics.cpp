@@ -39,8 +39,8 @@ std::string console_line(const IterationRecord& record) {
   line += fmt::format(" loss scale: 1.0 | grad norm: {:.3f} |", record.grad_norm);
   if (!record.expert_loads.empty()) {
     const engine::ExpertLoad worst = worst_load(record.expert_loads);
-    line += fmt::format(" expert load max/mean: {:.2f} | dead experts: {} |", worst.max_over_mean,
-                        worst.num_dead_experts);
+    line +=
+        fmt::format(" expert load max/mean: {:.2f} | dead experts: {} |", worst.max_over_mean, worst.num_dead_experts);
   }
   line += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} | memory: {} |",
                       record.num_skipped, record.num_nan, format_bytes(record.held_bytes));

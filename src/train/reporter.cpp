@@ -40,7 +40,9 @@ Reporter::Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_la
   log_ = open_fresh(run_folder + "/log.txt");
 }
 
-Reporter::~Reporter() { clear_bar(); }
+Reporter::~Reporter() {
+  clear_bar();
+}
 
 void Reporter::message(const std::string& text) {
   clear_bar();
@@ -61,7 +63,8 @@ void Reporter::iteration(const IterationRecord& record) {
 
 void Reporter::evaluation(const EvaluationRecord& record) {
   message(fmt::format(" {} validation loss at iteration {} | {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} |",
-                      time_stamp(), record.iteration, record.split, record.loss, std::exp(std::min(record.loss, 20.0))));
+                      time_stamp(), record.iteration, record.split, record.loss,
+                      std::exp(std::min(record.loss, 20.0))));
   write_json(json_line(record));
 }
 
@@ -73,9 +76,9 @@ void Reporter::write_json(const std::string& line) {
 void Reporter::progress(std::int64_t done, std::int64_t total, double loss, double seconds_left) {
   if (!has_terminal_ || total <= 0) return;
   const auto filled = static_cast<int>(kBarWidth * done / total);
-  const std::string bar = fmt::format("\r\033[K[{}{}] {}/{} | loss {:.4f} | {} left", std::string(filled, '='),
-                                      std::string(kBarWidth - filled, ' '), done, total, loss,
-                                      format_duration(seconds_left));
+  const std::string bar =
+      fmt::format("\r\033[K[{}{}] {}/{} | loss {:.4f} | {} left", std::string(filled, '='),
+                  std::string(kBarWidth - filled, ' '), done, total, loss, format_duration(seconds_left));
   std::fputs(bar.c_str(), stderr);
   bar_is_drawn_ = true;
 }

@@ -34,6 +34,15 @@ struct Trainer::Interval {
   std::int64_t num_skipped = 0;
 };
 
+/// What a run has counted so far.
+struct Trainer::Progress {
+  RunSummary summary;
+  Interval interval;
+  double measured_seconds = 0.0;  // of the steps that averages count
+  std::int64_t num_measured = 0;
+  std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
+};
+
 Trainer::Trainer(const config::Experiment& experiment)
     : options_(run_options(experiment)),
       spec_(model::build_model_spec(experiment)),
@@ -46,7 +55,8 @@ Trainer::Trainer(const config::Experiment& experiment)
   if (options_.eval_interval && source_->num_samples(data::Split::kValid) > 0) {
     valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
   }
-  parameters_ = std::make_unique<nn::ParameterStore>(model::model_parameters(spec_), options_.step.policy, options_.seed);
+  parameters_ =
+      std::make_unique<nn::ParameterStore>(model::model_parameters(spec_), options_.step.policy, options_.seed);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::AdamWOptimizer>(*parameters_, options_.step.policy, options_.adamw);
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
@@ -55,10 +65,9 @@ Trainer::Trainer(const config::Experiment& experiment)
 Trainer::~Trainer() = default;
 
 engine::StepResult Trainer::step(std::int64_t iteration, double learning_rate) {
-  const StepBatches batches =
-      to_tensors(train_batches_->step({.consumed_samples = consumed_samples(iteration),
-                                       .num_micro_batches = options_.num_micro_batches()}),
-                 ops::to_aten(options_.step.policy.statistics));
+  const StepBatches batches = to_tensors(train_batches_->step({.consumed_samples = consumed_samples(iteration),
+                                                               .num_micro_batches = options_.num_micro_batches()}),
+                                         ops::to_aten(options_.step.policy.statistics));
   return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
                                                .num_tokens = batches.num_tokens,
                                                .learning_rate = learning_rate,
@@ -71,10 +80,9 @@ EvaluationRecord Trainer::evaluate(std::int64_t iteration) {
   double num_tokens = 0.0;
   // Always the same samples, from the split's beginning: evaluations of one run can be compared.
   for (std::int64_t i = 0; i < options_.eval_iters; ++i) {
-    const StepBatches batches =
-        to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
-                                         .num_micro_batches = options_.num_micro_batches()}),
-                   ops::to_aten(options_.step.policy.statistics));
+    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
+                                                                 .num_micro_batches = options_.num_micro_batches()}),
+                                           ops::to_aten(options_.step.policy.statistics));
     for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) loss_sum += runner_->evaluate(micro_batch);
     num_tokens += batches.num_tokens;
   }
@@ -85,11 +93,16 @@ EvaluationRecord Trainer::evaluate(std::int64_t iteration) {
           .elapsed_ms = seconds_since(start) * 1e3};
 }
 
-void Trainer::refuse_nonfinite(const engine::StepResult& result, std::int64_t iteration) const {
-  throw UserError(fmt::format(
-      "iteration {}: {} is not finite (loss {}, gradient norm {}). The weights are those of the step before. Lower lr or "
-      "clip_grad, look at the data, or set check_for_nan_in_loss_and_grad to false to skip such steps.",
-      iteration, result.first_nonfinite, result.loss, result.grad_norm));
+void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const {
+  if (options_.on_nonfinite == OnNonFinite::kSkip) {
+    reporter.message(fmt::format(" iteration {}: skipped, {} is not finite", iteration, result.first_nonfinite));
+    return;
+  }
+  throw UserError(
+      fmt::format("iteration {}: {} is not finite (loss {}, gradient norm {}). The weights are those of the step "
+                  "before. Lower lr or "
+                  "clip_grad, look at the data, or set check_for_nan_in_loss_and_grad to false to skip such steps.",
+                  iteration, result.first_nonfinite, result.loss, result.grad_norm));
 }
 
 void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
@@ -121,58 +134,66 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& inter
   interval = {};
 }
 
+void Trainer::count(const engine::StepResult& result, double seconds, Progress& progress) const {
+  Interval& interval = progress.interval;
+  RunSummary& summary = progress.summary;
+  const bool skipped = result.outcome == engine::StepOutcome::kSkippedNonFinite;
+  if (!skipped) {
+    if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
+    summary.last_loss = result.loss;
+    interval.loss_sum += result.loss;
+    progress.schedule_samples += options_.global_batch_size;
+  }
+  interval.seconds += seconds;
+  interval.num_steps += 1;
+  interval.num_skipped += skipped ? 1 : 0;
+  summary.seconds += seconds;
+  summary.num_iterations += 1;
+  summary.num_skipped += skipped ? 1 : 0;
+  const bool is_short_run = options_.train_iters <= options_.log_avg_skip_iterations;
+  if (is_short_run || summary.num_iterations > options_.log_avg_skip_iterations) {
+    progress.measured_seconds += seconds;
+    ++progress.num_measured;
+  }
+}
+
+std::optional<EndOfRun> Trainer::end_after(std::int64_t iteration) const {
+  if (pending_interrupt() != 0) return EndOfRun::kInterrupted;
+  if (iteration == options_.train_iters) return EndOfRun::kAllSteps;
+  if (options_.exit_interval && iteration % *options_.exit_interval == 0) return EndOfRun::kExitInterval;
+  return std::nullopt;
+}
+
 RunSummary Trainer::run(Reporter& reporter) {
-  RunSummary summary;
-  Interval interval;
-  double measured_seconds = 0.0;
-  std::int64_t measured_steps = 0;
-  std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
-  const double tokens_per_step = static_cast<double>(options_.global_batch_size * options_.seq_length);
-  for (std::int64_t iteration = 0; iteration < options_.train_iters; ++iteration) {
-    const double learning_rate = options_.learning_rate.at(schedule_samples);
+  Progress progress;
+  RunSummary& summary = progress.summary;
+  std::optional<EndOfRun> end;
+  for (std::int64_t iteration = 1; !end && iteration <= options_.train_iters; ++iteration) {
+    const double learning_rate = options_.learning_rate.at(progress.schedule_samples);
     const Clock::time_point start = Clock::now();
-    const engine::StepResult result = step(iteration, learning_rate);
-    const double seconds = seconds_since(start);
-    const std::int64_t done = iteration + 1;
-    const bool skipped = result.outcome == engine::StepOutcome::kSkippedNonFinite;
-    if (skipped && options_.on_nonfinite == OnNonFinite::kStop) refuse_nonfinite(result, done);
-    if (skipped) {
-      reporter.message(fmt::format(" iteration {}: skipped, {} is not finite", done, result.first_nonfinite));
-    } else {
-      schedule_samples += options_.global_batch_size;
-      interval.loss_sum += result.loss;
-      summary.last_loss = result.loss;
-      if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
-    }
-    interval.seconds += seconds;
-    interval.num_steps += 1;
-    interval.num_skipped += skipped ? 1 : 0;
-    summary.seconds += seconds;
-    summary.num_iterations = done;
-    summary.num_skipped += skipped ? 1 : 0;
-    if (done > options_.log_avg_skip_iterations || options_.train_iters <= options_.log_avg_skip_iterations) {
-      measured_seconds += seconds;
-      ++measured_steps;
-    }
-    const int signal = pending_interrupt();
-    const bool exit_now = options_.exit_interval && done % *options_.exit_interval == 0 && done < options_.train_iters;
-    const bool is_last = done == options_.train_iters || exit_now || signal != 0;
-    if (done % options_.log_interval == 0 || is_last) {
+    const engine::StepResult result = step(iteration - 1, learning_rate);
+    if (result.outcome == engine::StepOutcome::kSkippedNonFinite) report_nonfinite(reporter, result, iteration);
+    count(result, seconds_since(start), progress);
+    end = end_after(iteration);
+    if (iteration % options_.log_interval == 0 || end) {
       summary.peak_bytes = std::max(summary.peak_bytes, ops::memory_report().peak_bytes);
-      record(reporter, done, interval, result, learning_rate);
+      record(reporter, iteration, progress.interval, result, learning_rate);
     }
-    if (valid_batches_ && signal == 0 && (done % *options_.eval_interval == 0 || is_last)) {
-      const EvaluationRecord evaluation = evaluate(done);
+    const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
+    if (valid_batches_ && end != EndOfRun::kInterrupted && (is_due || end)) {
+      const EvaluationRecord evaluation = evaluate(iteration);
       summary.valid_loss = evaluation.loss;
       reporter.evaluation(evaluation);
     }
-    reporter.progress(done, options_.train_iters, result.loss,
-                      static_cast<double>(options_.train_iters - done) * summary.seconds / static_cast<double>(done));
-    if (signal != 0) summary.end = EndOfRun::kInterrupted;
-    if (exit_now && signal == 0) summary.end = EndOfRun::kExitInterval;
-    if (is_last) break;
+    const double seconds_per_step = summary.seconds / static_cast<double>(iteration);
+    reporter.progress(iteration, options_.train_iters, result.loss,
+                      static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
   }
-  summary.tokens_per_s = measured_seconds > 0.0 ? tokens_per_step * static_cast<double>(measured_steps) / measured_seconds : 0.0;
+  summary.end = end.value_or(EndOfRun::kAllSteps);
+  const auto tokens_per_step = static_cast<double>(options_.global_batch_size * options_.seq_length);
+  if (progress.num_measured > 0) {
+    summary.tokens_per_s = tokens_per_step * static_cast<double>(progress.num_measured) / progress.measured_seconds;
+  }
   return summary;
 }
 

@@ -29,8 +29,8 @@ class Trainer {
   explicit Trainer(const config::Experiment& experiment);
   ~Trainer();
 
-  /// Train to the end, to exit_interval, or until a signal asks to stop. Throws UserError when loss or gradient are not finite
-  /// and the experiment says to stop then.
+  /// Train to the end, to exit_interval, or until a signal asks to stop. Throws UserError when loss or gradient are not
+  /// finite and the experiment says to stop then.
   RunSummary run(Reporter& reporter);
 
   const model::ModelSpec& spec() const { return spec_; }
@@ -38,13 +38,17 @@ class Trainer {
 
  private:
   struct Interval;
-  struct Loss;
+  struct Progress;
 
   engine::StepResult step(std::int64_t iteration, double learning_rate);
   EvaluationRecord evaluate(std::int64_t iteration);
   void record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
               double learning_rate);
-  void refuse_nonfinite(const engine::StepResult& result, std::int64_t iteration) const;
+  /// Throws, or tells that the step was left out, as the experiment says.
+  void report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const;
+  void count(const engine::StepResult& result, double seconds, Progress& progress) const;
+  /// Why the run ends after this iteration, if it does.
+  std::optional<EndOfRun> end_after(std::int64_t iteration) const;
   std::int64_t consumed_samples(std::int64_t iteration) const { return iteration * options_.global_batch_size; }
 
   RunOptions options_;

@@ -32,7 +32,7 @@ Data random_data(const model::ModelSpec& spec, model::BatchShape batch, std::mt1
 /// A model with its parameters, optimizer and runner.
 struct Rig {
   Rig(const model::ModelSpec& model_spec, const model::NumericPolicy& policy, model::LossFusion fusion,
-        model::BatchShape micro_batch)
+      model::BatchShape micro_batch)
       : spec(model_spec),
         store(model::model_parameters(spec), policy, 5),
         model(spec, policy, fusion, store),
@@ -44,11 +44,10 @@ struct Rig {
   std::vector<nn::MicroBatchInput> cut(const Data& data, std::int64_t sequences) const {
     std::vector<nn::MicroBatchInput> micro_batches;
     for (std::int64_t begin = 0; begin < data.ids_BS.size(0); begin += sequences) {
-      micro_batches.push_back(
-          {.ids_T = data.ids_BS.narrow(0, begin, sequences).reshape({-1}),
-           .loss = {.label_T = data.labels_BS.narrow(0, begin, sequences).reshape({-1}),
-                    .mask_T = data.mask_BS.narrow(0, begin, sequences).reshape({-1}).to(statistics),
-                    .inverse_num_tokens = 1.0 / data.num_tokens()}});
+      micro_batches.push_back({.ids_T = data.ids_BS.narrow(0, begin, sequences).reshape({-1}),
+                               .loss = {.label_T = data.labels_BS.narrow(0, begin, sequences).reshape({-1}),
+                                        .mask_T = data.mask_BS.narrow(0, begin, sequences).reshape({-1}).to(statistics),
+                                        .inverse_num_tokens = 1.0 / data.num_tokens()}});
     }
     return micro_batches;
   }
@@ -75,7 +74,8 @@ struct Rig {
 double worst_difference(const nn::ParameterStore& a, const nn::ParameterStore& b) {
   double largest_norm = 0.0;
   for (const auto& parameter : b.all()) {
-    if (parameter->main_grad.defined()) largest_norm = std::max(largest_norm, parameter->main_grad.norm().item<double>());
+    if (parameter->main_grad.defined())
+      largest_norm = std::max(largest_norm, parameter->main_grad.norm().item<double>());
   }
   double worst = 0.0;
   for (std::size_t i = 0; i < a.all().size(); ++i) {
@@ -228,8 +228,8 @@ TEST(ModelFixedTest, StepRunsWeightGradActionsToTheSameBits) {
   const std::vector<nn::MicroBatchInput> micro_batches = apart.cut(data, 1);
   using schedule::ActionKind;
   const std::vector<schedule::Action> actions = {
-      {ActionKind::kForward, {0}, {}},      {ActionKind::kForward, {1}, {}},    {ActionKind::kBackward, {0}, {}},
-      {ActionKind::kBackward, {1}, {}},     {ActionKind::kWeightGrad, {0}, {}}, {ActionKind::kWeightGrad, {1}, {}},
+      {ActionKind::kForward, {0}, {}},        {ActionKind::kForward, {1}, {}},     {ActionKind::kBackward, {0}, {}},
+      {ActionKind::kBackward, {1}, {}},       {ActionKind::kWeightGrad, {0}, {}},  {ActionKind::kWeightGrad, {1}, {}},
       {ActionKind::kReduceGradients, {}, {}}, {ActionKind::kOptimizerStep, {}, {}}};
   apart.runner.run(actions, {.micro_batches = micro_batches, .num_tokens = data.num_tokens()});
   EXPECT_EQ(worst_difference(apart.store, together.store), 0.0);
@@ -254,7 +254,8 @@ TEST(ModelFixedTest, NonFiniteGradientIsNamedAndLeavesTheWeights) {
   EXPECT_TRUE(at::equal(before, rig.store.get("embedding.word_embeddings.weight").weight));
 }
 
-/// bf16 storage: the same model trained in bf16 and in fp32 stays close over some steps, and its master weights are fp32.
+/// bf16 storage: the same model trained in bf16 and in fp32 stays close over some steps, and its master weights are
+/// fp32.
 TEST(ModelFixedTest, BFloat16FollowsFloat32) {
   ops::install_allocator();
   std::mt19937_64 generator(3);

@@ -27,7 +27,9 @@ Tensor normalise(const Tensor& x, const Tensor& gamma, double epsilon) {
   return x * (x.pow(2).mean(-1, /*keepdim=*/true) + epsilon).rsqrt() * gamma;
 }
 
-Tensor project(const Tensor& x, const Tensor& w) { return x.matmul(w.t()); }
+Tensor project(const Tensor& x, const Tensor& w) {
+  return x.matmul(w.t());
+}
 
 /// YaRN and plain frequencies straight from decision 13, and the magnitude of cos and sin.
 struct Rotary {
@@ -36,7 +38,9 @@ struct Rotary {
   double softmax_factor = 1.0;
 };
 
-double yarn_m(double s, double k) { return s <= 1.0 ? 1.0 : 0.1 * k * std::log(s) + 1.0; }
+double yarn_m(double s, double k) {
+  return s <= 1.0 ? 1.0 : 0.1 * k * std::log(s) + 1.0;
+}
 
 Rotary rotary(const model::RopeSpec& rope) {
   const double d = static_cast<double>(rope.rotary_dim);
@@ -99,20 +103,19 @@ Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer
   if (mla.q_lora_rank) {
     const Tensor down = project(x, weight(p, layer, "self_attention.linear_q_down_proj"));
     query = project(normalise(down, weight(p, layer, "self_attention.q_layernorm"), spec.norm_epsilon),
-                   weight(p, layer, "self_attention.linear_q_up_proj"));
+                    weight(p, layer, "self_attention.linear_q_up_proj"));
   } else {
     query = project(x, weight(p, layer, "self_attention.linear_q_proj"));
   }
   query = query.view({batch, seq, mla.num_heads, mla.query_dim()});
   const Tensor kv_down = project(x, weight(p, layer, "self_attention.linear_kv_down_proj"));
   const Tensor latent = normalise(kv_down.narrow(-1, 0, mla.kv_lora_rank),
-                                 weight(p, layer, "self_attention.kv_layernorm"), spec.norm_epsilon);
+                                  weight(p, layer, "self_attention.kv_layernorm"), spec.norm_epsilon);
   const Tensor kv = project(latent, weight(p, layer, "self_attention.linear_kv_up_proj"))
                         .view({batch, seq, mla.num_heads, mla.qk_head_dim + mla.v_head_dim});
   const Rotary rope = rotary(spec.rope);
-  const Tensor k_pe =
-      rotated(kv_down.narrow(-1, mla.kv_lora_rank, mla.qk_pos_emb_head_dim).unsqueeze(2), rope, true)
-          .expand({batch, seq, mla.num_heads, mla.qk_pos_emb_head_dim});
+  const Tensor k_pe = rotated(kv_down.narrow(-1, mla.kv_lora_rank, mla.qk_pos_emb_head_dim).unsqueeze(2), rope, true)
+                          .expand({batch, seq, mla.num_heads, mla.qk_pos_emb_head_dim});
   const Tensor q = at::cat({query.narrow(-1, 0, mla.qk_head_dim),
                             rotated(query.narrow(-1, mla.qk_head_dim, mla.qk_pos_emb_head_dim), rope, true)},
                            -1);
@@ -121,7 +124,7 @@ Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer
   const double scale = rope.softmax_factor / std::sqrt(static_cast<double>(mla.query_dim()));
   const Tensor context = core_attention(q, k, v, scale);
   return project(context.reshape({batch, seq, mla.num_heads * mla.v_head_dim}),
-                weight(p, layer, "self_attention.linear_proj"));
+                 weight(p, layer, "self_attention.linear_proj"));
 }
 
 Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer, const ReferenceParameters& p) {
@@ -132,13 +135,13 @@ Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer
   const Rotary rope = rotary(spec.rope);
   const Tensor q = rotated(qkv.narrow(2, 0, gqa.num_heads), rope, false);
   const std::int64_t per_group = gqa.num_heads / gqa.num_query_groups;
-  const Tensor k = rotated(qkv.narrow(2, gqa.num_heads, gqa.num_query_groups), rope, false)
-                       .repeat_interleave(per_group, 2);
+  const Tensor k =
+      rotated(qkv.narrow(2, gqa.num_heads, gqa.num_query_groups), rope, false).repeat_interleave(per_group, 2);
   const Tensor v =
       qkv.narrow(2, gqa.num_heads + gqa.num_query_groups, gqa.num_query_groups).repeat_interleave(per_group, 2);
   const double scale = rope.softmax_factor / std::sqrt(static_cast<double>(gqa.head_dim));
   return project(core_attention(q, k, v, scale).reshape({batch, seq, gqa.num_heads * gqa.head_dim}),
-                weight(p, layer, "self_attention.linear_proj"));
+                 weight(p, layer, "self_attention.linear_proj"));
 }
 
 Tensor gated(const Tensor& x, const Tensor& fc1, const Tensor& fc2) {
@@ -218,7 +221,8 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int lay
     y = y + out * gates.select(1, e).unsqueeze(1);
   }
   if (moe.shared_ffn_hidden_size > 0) {
-    y = y + gated(x, weight(p, layer, "mlp.shared_experts.linear_fc1"), weight(p, layer, "mlp.shared_experts.linear_fc2"));
+    y = y +
+        gated(x, weight(p, layer, "mlp.shared_experts.linear_fc1"), weight(p, layer, "mlp.shared_experts.linear_fc2"));
   }
   Tensor aux = at::zeros({}, at::kDouble);
   const std::int64_t batch = x_BSH.size(0);
@@ -236,7 +240,8 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int lay
 Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss) {
   const Tensor middle =
-      x_BSH + reference_attention(normalise(x_BSH, weight(p, layer, "input_layernorm"), spec.norm_epsilon), spec, layer, p);
+      x_BSH +
+      reference_attention(normalise(x_BSH, weight(p, layer, "input_layernorm"), spec.norm_epsilon), spec, layer, p);
   const ReferenceBlock block =
       reference_mlp(normalise(middle, weight(p, layer, "pre_mlp_layernorm"), spec.norm_epsilon), spec, layer, p);
   if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;
@@ -250,8 +255,7 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
   result.aux_loss = at::zeros({}, at::kDouble);
   Tensor x = at::embedding(embedding, ids_BS);
   for (int layer = 0; layer < spec.num_layers(); ++layer) x = reference_layer(x, spec, layer, p, &result.aux_loss);
-  const Tensor& output =
-      spec.output_weight == model::OutputWeight::kOwn ? p.at("output_layer.weight") : embedding;
+  const Tensor& output = spec.output_weight == model::OutputWeight::kOwn ? p.at("output_layer.weight") : embedding;
   const Tensor logits = project(normalise(x, p.at("decoder.final_layernorm.weight"), spec.norm_epsilon), output);
   const Tensor log_prob = logits.log_softmax(-1).gather(-1, labels_BS.unsqueeze(-1)).squeeze(-1);
   result.loss_sum = (log_prob * mask_BS.to(at::kDouble)).sum().neg();

@@ -1,5 +1,6 @@
 #pragma once
-// The same model written a second time: plain formulas in fp64 under libtorch's autograd, no op of ours. The oracle of D1.
+// The same model written a second time: plain formulas in fp64 under libtorch's autograd, no op of ours. The oracle of
+// D1.
 #include <map>
 #include <string>
 
@@ -15,8 +16,8 @@ using ReferenceParameters = std::map<std::string, Tensor>;
 /// fp64 copies of a store's weights that autograd follows.
 ReferenceParameters reference_parameters(const nn::ParameterStore& store);
 
-/// Largest relative error of the store's main gradients against the references' (parameters without a gradient: against zero).
-/// `worst` names the parameter.
+/// Largest relative error of the store's main gradients against the references' (parameters without a gradient: against
+/// zero). `worst` names the parameter.
 double worst_gradient_error(const nn::ParameterStore& store, const ReferenceParameters& reference, std::string* worst);
 
 /// x_BSH -> attention's output [B, S, H].
@@ -27,7 +28,8 @@ struct ReferenceBlock {
   Tensor y_BSH;
   Tensor aux_loss;  // undefined in a dense block
 };
-ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p);
+ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer,
+                             const ReferenceParameters& p);
 
 Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss);

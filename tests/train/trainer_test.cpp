@@ -1,4 +1,5 @@
-// Whole runs of a tiny model: it learns, two runs are bit-equal, evaluation and batch cuts change nothing, faults stop it.
+// Whole runs of a tiny model: it learns, two runs are bit-equal, evaluation and batch cuts change nothing, faults stop
+// it.
 #include "train/trainer.hpp"
 
 #include <gtest/gtest.h>
@@ -44,15 +45,17 @@ class TrainerTest : public ::testing::Test {
     out << "work_group: t\nuser_name: t\nexp_name: run\nworkspace: " << folder_.string()
         << "\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n"
            "    model: deepseek_v2_tiny.yaml\n    overrides:\n"
-           "      num_layers: 2\n      moe_layer_freq: ([0]*1+[1]*1)\n      hidden_size: 32\n      ffn_hidden_size: 48\n"
+           "      num_layers: 2\n      moe_layer_freq: ([0]*1+[1]*1)\n      hidden_size: 32\n      ffn_hidden_size: "
+           "48\n"
            "      num_attention_heads: 2\n      kv_lora_rank: 16\n      num_experts: 4\n      moe_ffn_hidden_size: 24\n"
            "      moe_shared_expert_intermediate_size: 24\n      seq_length: 32\n      max_position_embeddings: 32\n"
            "      micro_batch_size: 2\n      global_batch_size: 4\n      train_iters: 30\n      bf16: false\n"
            "      lr: 5.0e-3\n      min_lr: 5.0e-4\n      lr_warmup_iters: 3\n      init_method_std: 0.05\n"
            "      cross_entropy_loss_fusion: true\n      dataloader_type: cyclic\n"
            "      train_data_path: "
-        << (folder_ / "text_text_document").string() << "\n      valid_data_path: "
-        << (folder_ / "text_text_document").string() << "\n      eval_iters: 2\n      eval_interval: 10\n";
+        << (folder_ / "text_text_document").string()
+        << "\n      valid_data_path: " << (folder_ / "text_text_document").string()
+        << "\n      eval_iters: 2\n      eval_interval: 10\n";
     out.close();
     return config::resolve({.file = file, .overrides = std::move(overrides), .purpose = config::Purpose::kTrain})
         .experiment;
@@ -138,6 +141,21 @@ TEST_F(TrainerTest, NonFiniteLossStopsOrSkips) {
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("finite"), std::string::npos) << error.what();
   }
+  EXPECT_THROW(run(experiment({"--lr", "1e36", "--lr_warmup_iters", "0"})), UserError) << "clipping does not hide it";
+}
+
+TEST_F(TrainerTest, SkippedStepsAreCountedAndLeaveTheRunGoing) {
+  // Huge but finite output weights: the logits overflow, the loss is not finite, no step is ever taken.
+  const config::Experiment what =
+      experiment({"--check_for_nan_in_loss_and_grad", "False", "--train_iters", "3", "--eval_iters", "0"});
+  Trainer trainer(what);
+  trainer.parameters().get("output_layer.weight").weight.fill_(3e38);
+  const at::Tensor before = trainer.parameters().get("decoder.layers.0.mlp.linear_fc1.weight").weight.clone();
+  Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
+  const RunSummary summary = trainer.run(reporter);
+  EXPECT_EQ(summary.num_iterations, 3);
+  EXPECT_EQ(summary.num_skipped, 3);
+  EXPECT_TRUE(at::equal(before, trainer.parameters().get("decoder.layers.0.mlp.linear_fc1.weight").weight));
 }
 
 TEST_F(TrainerTest, MissingDataIsNamedBeforeAnythingIsBuilt) {
