@@ -29,11 +29,9 @@ Typed as_int(const Node& node) {
   if (node.kind != Node::Kind::kScalar) return std::nullopt;
   if (const auto integer = parse_int(node.text)) return Value{*integer};
   // 1e3 and 5.0 are integers to whoever wrote them; 2^53 bounds what a double holds exactly.
+  constexpr double kLargestExact = 9007199254740992.0;
   const auto real = parse_real(node.text);
-  if (!real || *real != static_cast<double>(static_cast<std::int64_t>(*real)) ||
-      std::abs(*real) > 9.007199254740992e15) {
-    return std::nullopt;
-  }
+  if (!real || std::abs(*real) > kLargestExact || *real != std::trunc(*real)) return std::nullopt;
   return Value{static_cast<std::int64_t>(*real)};
 }
 
