@@ -157,6 +157,11 @@ TEST_F(AttentionTest, HeadSizesOfDeepSeek) {
   check({1, 160, 2, 2, 192, 128}, at::kBFloat16, 1.0, dense, 4);
 }
 
+// More packed operands than are held at a time: several waves of pairs, forward and backward.
+TEST_F(AttentionTest, ManyPairsGoInWaves) {
+  check({16, 250, 4, 4, 192, 128}, at::kFloat, 1.0, dense, 12);
+}
+
 // Scores of thousands: exp would overflow, and most weights vanish, unless the maximum is taken out. The winner's
 // weight is then a difference of large scores, so only fp64 keeps the usual bound.
 TEST_F(AttentionTest, LargeScoresDoNotOverflow) {
