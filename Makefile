@@ -41,9 +41,12 @@ asan: setup ## the planning half's tests under the address and undefined-behavio
 	@tools/build.sh asan planning_tests
 	@ctest --preset asan --label-regex planning --no-tests=error -j $(JOBS)
 
-bench: setup ## the benchmarks
+bench: ## speed of the ops, and of a training step against transformers
+	@tools/setup.sh full
 	@tools/build.sh release
-	@tools/bench.sh
+	@tools/build.sh release ops_bench
+	build/release/bin/ops_bench
+	.venv/bin/python bench/step/cpu_vs_hf.py
 
 clean: ## remove what was built (the environment in .venv stays; rm -rf .venv removes it)
 	rm -rf build bin
