@@ -17,7 +17,7 @@ constexpr Key kLogging[] = {
   planned("log_num_zeros_in_grad", kBool, "false", "", "Zero gradients in the log line."),
   planned("log_progress", kBool, "false", "", "File that records tokens and FLOPs so far."),
   no_effect("wall_clock_step_timer", kBool, "false", "", "Time steps by the wall clock.", "steps always are"),
-  no_effect("timing_log_level", kInt, "0", "0..2", "How much is timed.", "operations are timed by the profiler"),
+  works("timing_log_level", kInt, "0", "0..2", "How much is timed.", "above 0: a table of time by op at the end of the run"),
   no_effect("timing_log_option", kText, "minmax", "max|minmax|all", "How timers of several ranks are shown.", "operations are timed by the profiler"),
   planned("disable_tensorboard", kBool, "true", "", "No TensorBoard files.", "TensorBoard files; metrics.jsonl in the run's folder has every figure"),
   planned_detail("tensorboard_dir", kText, "null", "", "Folder of TensorBoard files."),

@@ -57,8 +57,9 @@ LoadBalancing load_balancing(const std::string& name) {
   if (name == "aux_loss") return LoadBalancing::kAuxLoss;
   if (name == "seq_aux_loss") return LoadBalancing::kSeqAuxLoss;
   if (name == "global_aux_loss") return LoadBalancing::kGlobalAuxLoss;
-  PRIMUS_CHECK(name == "sinkhorn", "moe_router_load_balancing_type '{}' passed validation", name);
-  return LoadBalancing::kSinkhorn;
+  if (name == "sinkhorn") return LoadBalancing::kSinkhorn;
+  PRIMUS_CHECK(name == "quantile_balancing", "moe_router_load_balancing_type '{}' passed validation", name);
+  return LoadBalancing::kQuantile;
 }
 
 RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {

@@ -49,7 +49,7 @@ using AttentionSpec = std::variant<MlaSpec, GqaSpec>;
 
 enum class ScoreFunction { kSoftmax, kSigmoid, kSqrtSoftplus };
 enum class SoftmaxOrder { kPre, kPost };
-enum class LoadBalancing { kNone, kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn };
+enum class LoadBalancing { kNone, kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn, kQuantile };
 
 struct RouterSpec {
   std::int64_t num_experts = 0;

@@ -2,6 +2,7 @@
 
 #include "base/philox.hpp"
 #include "ops/allocator.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::nn {
 
@@ -68,6 +69,7 @@ Parameter& ParameterStore::get(std::string_view name) {
 }
 
 void ParameterStore::zero_main_gradients() {
+  const ops::ZoneScope zone(ops::Zone::kZeroGradients);
   for (const auto& parameter : parameters_) {
     if (parameter->main_grad.defined()) parameter->main_grad.zero_();
   }

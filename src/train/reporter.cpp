@@ -52,10 +52,10 @@ void Reporter::message(const std::string& text) {
 }
 
 void Reporter::iteration(const IterationRecord& record) {
-  std::string text = " " + time_stamp() + console_line(record);
+  std::string text = fmt::format(" {}{}", time_stamp(), console_line(record));
   if (per_layer_ == RunOptions::PerLayerLog::kYes) {
     const std::string lines = expert_lines(record);
-    if (!lines.empty()) text += "\n" + lines.substr(0, lines.size() - 1);
+    if (!lines.empty()) text += fmt::format("\n{}", lines.substr(0, lines.size() - 1));
   }
   message(text);
   write_json(json_line(record));
@@ -66,6 +66,13 @@ void Reporter::evaluation(const EvaluationRecord& record) {
                       time_stamp(), record.iteration, record.split, record.loss,
                       std::exp(std::min(record.loss, 20.0))));
   write_json(json_line(record));
+}
+
+void Reporter::baseline(const data::NgramBaseline& baseline) {
+  message(fmt::format("  on the same held-out text a unigram model reaches {:.4f}, a bigram model {:.4f}",
+                      baseline.unigram_nats, baseline.bigram_nats));
+  write_json(fmt::format("{{\"unigram_loss\": {:.6f}, \"bigram_loss\": {:.6f}}}", baseline.unigram_nats,
+                         baseline.bigram_nats));
 }
 
 void Reporter::write_json(const std::string& line) {

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <string>
 
+#include "data/ngram.hpp"
 #include "train/metrics.hpp"
 #include "train/options.hpp"
 
@@ -18,6 +19,8 @@ class Reporter {
   void message(const std::string& text);
   void iteration(const IterationRecord& record);
   void evaluation(const EvaluationRecord& record);
+  /// What counting models reach on the held-out text: levels of the loss curve.
+  void baseline(const data::NgramBaseline& baseline);
   /// Redraw the bar; without a terminal this does nothing.
   void progress(std::int64_t done, std::int64_t total, double loss, double seconds_left);
 

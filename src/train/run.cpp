@@ -1,11 +1,14 @@
 #include "train/run.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/files.hpp"
 #include "base/text.hpp"
-#include "data/ngram.hpp"
 #include "data/tokenizer.hpp"
 #include "model/flops.hpp"
 #include "ops/allocator.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::train {
 namespace {
@@ -48,6 +51,26 @@ std::optional<data::NgramBaseline> baseline(const data::DataOptions& data) {
   return data::ngram_baseline(data.train_data_path[0], data.valid_data_path[0], data.vocab_size);
 }
 
+/// Where the steps' time went, the largest share first. "zone" leads each line so that a script can find them.
+std::string zone_table(double seconds) {
+  const auto times = ops::zone_times();
+  std::vector<int> order(ops::kNumZones);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return times[static_cast<std::size_t>(a)].seconds > times[static_cast<std::size_t>(b)].seconds;
+  });
+  std::string table = "  time by op, evaluation included:";
+  double accounted = 0.0;
+  for (const int zone : order) {
+    if (times[zone].num_calls == 0) continue;
+    accounted += times[zone].seconds;
+    table += fmt::format("\n    zone {:20} {:9.3f} s {:5.1f} % {:8} calls", ops::name(static_cast<ops::Zone>(zone)),
+                         times[zone].seconds, 100.0 * times[zone].seconds / seconds, times[zone].num_calls);
+  }
+  return table + fmt::format("\n    zone {:20} {:9.3f} s {:5.1f} %", "(outside ops)", seconds - accounted,
+                             100.0 * (seconds - accounted) / seconds);
+}
+
 void print_summary(Reporter& reporter, const RunSummary& summary, const data::DataOptions& data) {
   reporter.message("");
   reporter.message(fmt::format("summary: {} ({} iterations in {}, {} skipped)", text_of(summary.end),
@@ -56,10 +79,7 @@ void print_summary(Reporter& reporter, const RunSummary& summary, const data::Da
                                summary.last_loss, summary.tokens_per_s));
   if (summary.valid_loss) reporter.message(fmt::format("  validation loss {:.4f}", *summary.valid_loss));
   if (summary.valid_loss && summary.end == EndOfRun::kAllSteps) {
-    if (const auto counts = baseline(data)) {
-      reporter.message(fmt::format("  on the same held-out text a unigram model reaches {:.4f}, a bigram model {:.4f}",
-                                   counts->unigram_nats, counts->bigram_nats));
-    }
+    if (const auto counts = baseline(data)) reporter.baseline(*counts);
   }
   reporter.message("  memory: " + memory_lines(ops::memory_report()));
 }
@@ -72,8 +92,10 @@ RunSummary run_experiment(const std::string& experiment_path) {
   const RunOptions options = run_options(experiment);
   Trainer trainer(experiment);
   Reporter reporter(options.run_folder, options.per_layer_log);
+  ops::set_zone_timers(options.zone_timers);
   reporter.message(opening(experiment, trainer.spec()));
   const RunSummary summary = trainer.run(reporter);
+  if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));
   print_summary(reporter, summary, options.data);
   return summary;
 }

@@ -3,6 +3,7 @@
 
 #include "ops/adamw/adamw.hpp"
 #include "ops/simd_math.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -99,6 +100,7 @@ void update(const StepConstants<Acc>& c, std::int64_t n, const Acc* grad, Acc* m
 
 void adamw_step(const AdamWOptions& options, const Tensor& main_grad, Tensor& master, Tensor& exp_avg,
                 Tensor& exp_avg_sq, Tensor& weight) {
+  const ZoneScope zone(Zone::kOptimizer);
   PRIMUS_CHECK(options.step >= 1, "adamw: the first step is 1, not {}", options.step);
   check_same(master, master, "master");
   check_same(main_grad, master, "main_grad");
@@ -126,6 +128,7 @@ void adamw_step(const AdamWOptions& options, const Tensor& main_grad, Tensor& ma
 }
 
 double sum_of_squares(const Tensor& x) {
+  const ZoneScope zone(Zone::kGradientNorm);
   PRIMUS_CHECK(x.is_contiguous(), "sum_of_squares: the tensor must be contiguous");
   const std::int64_t numel = x.numel();
   const std::int64_t num_blocks = (numel + kSumBlock - 1) / kSumBlock;
@@ -147,6 +150,7 @@ double sum_of_squares(const Tensor& x) {
 }
 
 bool has_nonfinite(const Tensor& x) {
+  const ZoneScope zone(Zone::kGradientNorm);
   PRIMUS_CHECK(x.is_contiguous(), "has_nonfinite: the tensor must be contiguous");
   std::atomic<bool> found{false};
   dispatch_floating(x.scalar_type(), "has_nonfinite", [&](auto tag) {

@@ -2,6 +2,7 @@
 
 #include "ops/attention/attention_backward.hpp"
 #include "ops/attention/attention_forward.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -14,6 +15,7 @@ bool is_empty(const attention::Sizes& sizes) {
 
 void attention_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, double scale,
                        Tensor& context_BSAV, Tensor& lse_BAS) {
+  const ZoneScope zone(Zone::kAttentionForward);
   const attention::Sizes sizes = attention::sizes_of(q_BSAD, k_BSGD, v_BSGV, lse_BAS);
   dispatch_floating(q_BSAD.scalar_type(), "attention_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -25,6 +27,7 @@ void attention_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor&
 void attention_backward(const Tensor& dcontext_BSAV, const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV,
                         const Tensor& context_BSAV, const Tensor& lse_BAS, double scale, Tensor& dq_BSAD,
                         Tensor& dk_BSGD, Tensor& dv_BSGV) {
+  const ZoneScope zone(Zone::kAttentionBackward);
   const attention::Sizes sizes = attention::sizes_of(q_BSAD, k_BSGD, v_BSGV, lse_BAS);
   dispatch_floating(q_BSAD.scalar_type(), "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -4,6 +4,7 @@
 #include "ops/cross_entropy/cross_entropy.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/simd_math.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -183,6 +184,7 @@ void for_each_chunk(const Tensor& x_TH, const Tensor& w_VH, std::int64_t chunk_t
 }  // namespace
 
 void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, Tensor& loss_T) {
+  const ZoneScope zone(Zone::kLoss);
   check_rows(logits_TV, label_T, loss_T);
   PRIMUS_CHECK(
       grad_T.is_contiguous() && grad_T.numel() == label_T.numel() && grad_T.scalar_type() == loss_T.scalar_type(),
@@ -206,6 +208,7 @@ void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, co
 }
 
 void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tensor& loss_T) {
+  const ZoneScope zone(Zone::kLoss);
   check_rows(logits_TV, label_T, loss_T);
   const std::int64_t vocabulary = logits_TV.size(1);
   check_labels(label_T, vocabulary);
@@ -226,6 +229,7 @@ void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tenso
 
 void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
                           std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH) {
+  const ZoneScope zone(Zone::kLoss);
   for_each_chunk(x_TH, w_VH, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
     Tensor loss = loss_T.narrow(0, first, tokens);
     Tensor dx = dx_TH.narrow(0, first, tokens);
@@ -237,6 +241,7 @@ void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& 
 
 void linear_cross_entropy_loss(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, std::int64_t chunk_tokens,
                                Tensor& loss_T) {
+  const ZoneScope zone(Zone::kLoss);
   for_each_chunk(x_TH, w_VH, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
     Tensor loss = loss_T.narrow(0, first, tokens);
     cross_entropy_forward(logits, label_T.narrow(0, first, tokens), loss);

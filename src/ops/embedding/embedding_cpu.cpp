@@ -1,4 +1,5 @@
 #include "ops/embedding/embedding.hpp"
+#include "ops/zone.hpp"
 
 #include <cstring>
 
@@ -19,6 +20,7 @@ std::int64_t checked_id(std::int64_t id, std::int64_t vocabulary) {
 }  // namespace
 
 void embedding_forward(const Tensor& ids_T, const Tensor& w_VH, Tensor& x_TH) {
+  const ZoneScope zone(Zone::kEmbedding);
   check_shapes(ids_T, x_TH, w_VH);
   const std::int64_t vocabulary = w_VH.size(0);
   const std::size_t row_bytes = static_cast<std::size_t>(w_VH.size(1)) * w_VH.element_size();
@@ -35,6 +37,7 @@ void embedding_forward(const Tensor& ids_T, const Tensor& w_VH, Tensor& x_TH) {
 }
 
 void embedding_backward(const Tensor& ids_T, const Tensor& dx_TH, Tensor& main_grad_VH) {
+  const ZoneScope zone(Zone::kEmbedding);
   check_shapes(ids_T, dx_TH, main_grad_VH);
   const std::int64_t num_tokens = ids_T.numel();
   const std::int64_t hidden = dx_TH.size(1);

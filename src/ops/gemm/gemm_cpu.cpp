@@ -2,6 +2,7 @@
 
 #include "ops/gemm/blas.hpp"
 #include "ops/simd_math.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -198,6 +199,7 @@ void multiply_groups(const Matrix& from, const Tensor& w_EOI, Transpose transpos
 }  // namespace
 
 void linear_forward(const Tensor& x_TI, const Tensor& w_OI, Tensor& y_TO, Write write) {
+  const ZoneScope zone(Zone::kLinearForward);
   check_types(x_TI, w_OI, y_TO);
   const Matrix x = as_matrix(x_TI, "x");
   const Matrix w = as_matrix(w_OI, "w");
@@ -207,6 +209,7 @@ void linear_forward(const Tensor& x_TI, const Tensor& w_OI, Tensor& y_TO, Write 
 }
 
 void linear_dgrad(const Tensor& dy_TO, const Tensor& w_OI, Tensor& dx_TI, Write write) {
+  const ZoneScope zone(Zone::kLinearDgrad);
   check_types(dy_TO, w_OI, dx_TI);
   const Matrix dy = as_matrix(dy_TO, "dy");
   const Matrix w = as_matrix(w_OI, "w");
@@ -216,6 +219,7 @@ void linear_dgrad(const Tensor& dy_TO, const Tensor& w_OI, Tensor& dx_TI, Write 
 }
 
 void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI) {
+  const ZoneScope zone(Zone::kLinearWgrad);
   check_types(dy_TO, x_TI, main_grad_OI);
   check_main_grad(main_grad_OI, dy_TO);
   const Matrix dy = as_matrix(dy_TO, "dy");
@@ -227,6 +231,7 @@ void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI)
 }
 
 void grouped_linear_forward(const Tensor& x_RI, const Tensor& w_EOI, const Tensor& offsets, Tensor& y_RO) {
+  const ZoneScope zone(Zone::kGroupedForward);
   check_types(x_RI, w_EOI, y_RO);
   check_experts(w_EOI);
   const Matrix x = as_matrix(x_RI, "x");
@@ -237,6 +242,7 @@ void grouped_linear_forward(const Tensor& x_RI, const Tensor& w_EOI, const Tenso
 }
 
 void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor& offsets, Tensor& dx_RI) {
+  const ZoneScope zone(Zone::kGroupedDgrad);
   check_types(dy_RO, w_EOI, dx_RI);
   check_experts(w_EOI);
   const Matrix dy = as_matrix(dy_RO, "dy");
@@ -247,6 +253,7 @@ void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor
 }
 
 void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI) {
+  const ZoneScope zone(Zone::kGroupedWgrad);
   check_types(dy_RO, x_RI, main_grad_EOI);
   check_main_grad(main_grad_EOI, dy_RO);
   check_experts(main_grad_EOI);

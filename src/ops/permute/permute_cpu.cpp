@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/simd_math.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -55,6 +56,7 @@ void gather_values(const Tensor& values, const Tensor& position, Tensor& out) {
 
 void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offsets, Tensor& row_of_TK,
                   Tensor& slot_of_R) {
+  const ZoneScope zone(Zone::kPermute);
   const std::int64_t num_slots = index_TK.numel();
   PRIMUS_CHECK(num_slots <= std::numeric_limits<std::int32_t>::max(), "permute: {} rows do not fit into int32",
                num_slots);
@@ -104,6 +106,7 @@ void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offs
 }
 
 void permute_rows(const Tensor& x_TH, const Tensor& slot_of_R, std::int64_t top_k, Tensor& x_RH) {
+  const ZoneScope zone(Zone::kPermute);
   PRIMUS_CHECK(top_k >= 1, "permute: top_k is {}", top_k);
   PRIMUS_CHECK(x_TH.is_contiguous() && x_RH.is_contiguous() && x_TH.scalar_type() == x_RH.scalar_type() &&
                    x_TH.size(1) == x_RH.size(1),
@@ -125,14 +128,17 @@ void permute_rows(const Tensor& x_TH, const Tensor& slot_of_R, std::int64_t top_
 }
 
 void permute_values(const Tensor& prob_TK, const Tensor& slot_of_R, Tensor& prob_R) {
+  const ZoneScope zone(Zone::kPermute);
   gather_values(prob_TK, slot_of_R, prob_R);
 }
 
 void unpermute_values(const Tensor& prob_R, const Tensor& row_of_TK, Tensor& prob_TK) {
+  const ZoneScope zone(Zone::kPermute);
   gather_values(prob_R, row_of_TK, prob_TK);
 }
 
 void unpermute_sum(const Tensor& y_RH, const Tensor& row_of_TK, Tensor& y_TH, Write write) {
+  const ZoneScope zone(Zone::kPermute);
   PRIMUS_CHECK(row_of_TK.dim() == 2, "permute: row_of_TK must be [T, K]");
   const std::int64_t num_tokens = row_of_TK.size(0);
   const std::int64_t top_k = row_of_TK.size(1);

@@ -1,6 +1,7 @@
 #include "ops/rms_norm/rms_norm.hpp"
 
 #include "ops/simd_math.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -102,6 +103,7 @@ void backward_rows(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& weight
 }  // namespace
 
 void rms_norm_forward(const Tensor& x_TH, const Tensor& weight_H, double epsilon, Tensor& y_TH, Tensor& rstd_T) {
+  const ZoneScope zone(Zone::kRmsNorm);
   check_rows(x_TH, x_TH, "x");
   check_rows(y_TH, x_TH, "y");
   check_operands(x_TH, weight_H, rstd_T);
@@ -125,6 +127,7 @@ void rms_norm_forward(const Tensor& x_TH, const Tensor& weight_H, double epsilon
 }
 
 void rms_norm_apply(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T, Tensor& y_TH) {
+  const ZoneScope zone(Zone::kRmsNorm);
   check_rows(x_TH, x_TH, "x");
   check_rows(y_TH, x_TH, "y");
   check_operands(x_TH, weight_H, rstd_T);
@@ -145,6 +148,7 @@ void rms_norm_apply(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rs
 
 void rms_norm_backward(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T,
                        Tensor& dx_TH, Write write, Tensor& main_grad_H) {
+  const ZoneScope zone(Zone::kRmsNorm);
   check_rows(x_TH, x_TH, "x");
   check_rows(dy_TH, x_TH, "dy");
   check_rows(dx_TH, x_TH, "dx");

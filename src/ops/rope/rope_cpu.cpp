@@ -1,6 +1,7 @@
 #include "ops/rope/rope.hpp"
 
 #include "ops/simd_math.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -82,6 +83,7 @@ void for_each_row(std::int64_t rows, std::int64_t elements_per_row, std::int64_t
 
 void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Tensor& cos_SP, const Tensor& sin_SP,
                           RopeLayout layout, Tensor& q_TAQ, Tensor& k_TAQ, Tensor& v_TAV) {
+  const ZoneScope zone(Zone::kRope);
   PRIMUS_CHECK(kv_TAD.dim() == 3 && k_pe_TP.dim() == 2, "mla_assemble: kv must be [T, A, N+V], k_pe [T, P]");
   dispatch_floating(kv_TAD.scalar_type(), "mla_assemble_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -122,6 +124,7 @@ void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Ten
 
 void mla_assemble_backward(const Tensor& dk_TAQ, const Tensor& dv_TAV, const Tensor& cos_SP, const Tensor& sin_SP,
                            RopeLayout layout, Tensor& dq_TAQ, Tensor& dkv_TAD, Tensor& dk_pe_TP) {
+  const ZoneScope zone(Zone::kRope);
   PRIMUS_CHECK(dkv_TAD.dim() == 3 && dk_pe_TP.dim() == 2, "mla_assemble: dkv must be [T, A, N+V], dk_pe [T, P]");
   dispatch_floating(dkv_TAD.scalar_type(), "mla_assemble_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -163,6 +166,7 @@ void mla_assemble_backward(const Tensor& dk_TAQ, const Tensor& dv_TAV, const Ten
 }
 
 void rope_apply(const Tensor& cos_SP, const Tensor& sin_SP, RopeLayout layout, RopeDirection direction, Tensor& x_TAD) {
+  const ZoneScope zone(Zone::kRope);
   PRIMUS_CHECK(x_TAD.dim() == 3, "rope: x must be [T, A, D]");
   dispatch_floating(x_TAD.scalar_type(), "rope_apply", [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -3,6 +3,7 @@
 
 #include "ops/router/router.hpp"
 #include "ops/simd_math.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -271,6 +272,7 @@ void backward(const Tensor& logits_TE, const Tensor& index_TK, const Tensor& pro
 
 void router_forward(const Tensor& logits_TE, const RouterOptions& options, Tensor& index_TK, Tensor& prob_TK,
                     Tensor& count_E, Tensor& aux_loss_1) {
+  const ZoneScope zone(Zone::kRouter);
   const Shape shape = checked_shape(logits_TE, index_TK, prob_TK, options);
   PRIMUS_CHECK(count_E.scalar_type() == at::kInt && count_E.is_contiguous() && count_E.numel() == shape.experts,
                "router: count must be int32 [E]");
@@ -285,6 +287,7 @@ void router_forward(const Tensor& logits_TE, const RouterOptions& options, Tenso
 
 void router_backward(const Tensor& logits_TE, const Tensor& index_TK, const Tensor& prob_TK, const Tensor& dprob_TK,
                      const RouterOptions& options, double aux_scale, Tensor& dlogits_TE) {
+  const ZoneScope zone(Zone::kRouter);
   const Shape shape = checked_shape(logits_TE, index_TK, prob_TK, options);
   PRIMUS_CHECK(dprob_TK.sizes() == prob_TK.sizes() && dprob_TK.scalar_type() == logits_TE.scalar_type() &&
                    dprob_TK.is_contiguous(),

@@ -1,5 +1,6 @@
 #include "ops/simd_math.hpp"
 #include "ops/swiglu/swiglu.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
@@ -78,6 +79,7 @@ Acc backward_row(const T* da, const T* gate, const T* up, Acc prob, std::int64_t
 }  // namespace
 
 void swiglu_forward(const Tensor& h_R2F, const Tensor& prob_R, const Tensor& num_rows, Tensor& a_RF) {
+  const ZoneScope zone(Zone::kSwiglu);
   const Shape shape = checked_shape(h_R2F, a_RF, prob_R, num_rows);
   const std::int64_t width = shape.width;
   dispatch_floating(h_R2F.scalar_type(), "swiglu_forward", [&](auto tag) {
@@ -97,6 +99,7 @@ void swiglu_forward(const Tensor& h_R2F, const Tensor& prob_R, const Tensor& num
 
 void swiglu_backward(const Tensor& da_RF, const Tensor& h_R2F, const Tensor& prob_R, const Tensor& num_rows,
                      Tensor& dh_R2F, Tensor& dprob_R, Tensor& a_RF) {
+  const ZoneScope zone(Zone::kSwiglu);
   const Shape shape = checked_shape(h_R2F, da_RF, prob_R, num_rows);
   checked_shape(dh_R2F, a_RF, dprob_R, num_rows);
   PRIMUS_CHECK(dh_R2F.sizes() == h_R2F.sizes() && dh_R2F.scalar_type() == h_R2F.scalar_type(),

@@ -1,0 +1,75 @@
+#pragma once
+// The one list of zone names, and the timers behind them: where a step's time goes, by op. Later the same names mark
+// the profiler's trace. Off (the default) a zone costs one load and a branch.
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+namespace primus::ops {
+
+enum class Zone : int {
+  kLinearForward,
+  kLinearDgrad,
+  kLinearWgrad,
+  kGroupedForward,
+  kGroupedDgrad,
+  kGroupedWgrad,
+  kAttentionForward,
+  kAttentionBackward,
+  kRmsNorm,
+  kRope,
+  kRouter,
+  kPermute,
+  kSwiglu,
+  kEmbedding,
+  kLoss,
+  kGradientNorm,
+  kOptimizer,
+  kZeroGradients,
+};
+inline constexpr int kNumZones = 18;
+std::string_view name(Zone zone);
+
+enum class ZoneTimers { kOff, kOn };
+void set_zone_timers(ZoneTimers timers);
+
+/// Time since the timers were switched on. A zone inside another counts in the inner one only.
+struct ZoneTime {
+  double seconds = 0.0;
+  std::int64_t num_calls = 0;
+};
+std::array<ZoneTime, kNumZones> zone_times();
+
+/// Times the rest of its block. For the thread that runs the step; not inside parallel regions.
+class ZoneScope {
+ public:
+  explicit ZoneScope(Zone zone) {
+    if (is_on_) [[unlikely]] {
+      enter(zone);
+    }
+  }
+  ~ZoneScope() {
+    if (has_entered_) [[unlikely]] {
+      leave();
+    }
+  }
+  ZoneScope(const ZoneScope&) = delete;
+  ZoneScope& operator=(const ZoneScope&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  friend void set_zone_timers(ZoneTimers timers);
+
+  void enter(Zone zone);
+  void leave();
+
+  static inline bool is_on_ = false;
+  bool has_entered_ = false;
+  Zone zone_ = Zone::kLinearForward;
+  Clock::time_point start_;
+  Clock::duration inner_{};  // spent in zones inside this one
+  ZoneScope* outer_ = nullptr;
+};
+
+}  // namespace primus::ops
