@@ -30,5 +30,3 @@ phase training bin/primus-cli direct -- train pretrain --config "$experiment"
 
 printf '\nTimes\n'
 print_phases
-printf '\nRun folder: %s\n' "$run"
-find "$run" -name '*.svg' -printf 'Curve:      %p\n'
