@@ -68,7 +68,7 @@ function(primus_test name)
   if(arg_TORCH)
     # Two threads each, and ctest knows it: OpenMP's waiting threads spin, so two such tests on two cores crawl.
     # libtorch keeps allocations to the end of the process, which is no leak of ours.
-    set_tests_properties(${name} PROPERTIES LABELS training PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=2;ASAN_OPTIONS=detect_leaks=0")
+    set_tests_properties(${name} PROPERTIES LABELS training PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive;ASAN_OPTIONS=detect_leaks=0")
   else()
     set_tests_properties(${name} PROPERTIES LABELS planning)
     add_dependencies(planning_tests ${name})

@@ -93,7 +93,7 @@ class CountingAllocator final : public c10::Allocator {
         return;
       }
     }
-    const std::size_t alignment = block.num_bytes >= 2 * kHugePage ? kHugePage : kAlignment;
+    const std::size_t alignment = block.num_bytes >= kHugePage ? kHugePage : kAlignment;
     block.capacity = (block.num_bytes + alignment - 1) / alignment * alignment;
     block.data = std::aligned_alloc(alignment, block.capacity);
     if (block.data == nullptr) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "ops/gemm/packed_sgemm.hpp"
 
 extern "C" {
 void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n, const int* k, const float* alpha,
@@ -32,12 +33,26 @@ inline int to_blas_int(std::int64_t value) {
   PRIMUS_CHECK(value <= std::numeric_limits<int>::max(), "matrix size {} does not fit BLAS", value);
   return static_cast<int>(value);
 }
+
+template <typename T>
+StridedOperand to_strided(const BlasOperand<T>& x) {
+  return x.transpose == Transpose::kNo ? StridedOperand{x.data, x.stride, 1} : StridedOperand{x.data, 1, x.stride};
+}
 }  // namespace detail
 
 /// c_MN = op(a)_MK · op(b)_KN + beta · c_MN. With beta 0, what c held is not read.
 template <typename T>
 void blas_gemm(std::int64_t m, std::int64_t n, std::int64_t k, BlasOperand<T> a, BlasOperand<T> b, T beta, T* c,
                std::int64_t c_stride) {
+#ifdef PRIMUS_PACKED_SGEMM
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if ((beta == T{0} || beta == T{1}) && has_packed_sgemm(m, n, k)) {
+      packed_sgemm(m, n, k, detail::to_strided(a), detail::to_strided(b),
+                   beta == T{0} ? Target::kOverwrite : Target::kAccumulate, c, c_stride);
+      return;
+    }
+  }
+#endif
   // BLAS is column-major: a row-major c is its transpose, so the operands change places.
   const char trans_a = static_cast<char>(a.transpose);
   const char trans_b = static_cast<char>(b.transpose);
