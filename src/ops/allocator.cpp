@@ -116,7 +116,8 @@ class CountingAllocator final : public c10::Allocator {
     report_.held_bytes[static_cast<int>(block.tag)] -= num_bytes;
     report_.total_bytes -= num_bytes;
     if (block.capacity >= kSmallestCached) {
-      cache_.emplace(block.capacity, block.data);
+      // In front of its equals: the block that was freed last is served first, while its lines are still in a cache.
+      cache_.emplace_hint(cache_.lower_bound(block.capacity), block.capacity, block.data);
     } else {
       report_.reserved_bytes -= static_cast<std::int64_t>(block.capacity);
       std::free(block.data);

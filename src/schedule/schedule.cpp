@@ -71,22 +71,28 @@ struct Progress {
   std::vector<bool> backward;
 };
 
-/// Walks all ranks together over unbuffered channels: a send completes only when its partner stands at the receive.
+bool is_communication(ActionKind kind) {
+  return kind == ActionKind::kSendForward || kind == ActionKind::kReceiveForward || kind == ActionKind::kSendBackward ||
+         kind == ActionKind::kReceiveBackward;
+}
+
+/// Walks all ranks together over unbuffered channels: a send completes only with its receive in the neighbour's batch.
 class Walker {
  public:
-  explicit Walker(const Schedule& schedule) : schedule_(schedule), next_(schedule.ranks.size(), 0) {
+  explicit Walker(const Schedule& schedule) : schedule_(schedule) {
     const auto micro_batches = static_cast<std::size_t>(schedule.shape.num_micro_batches);
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
       const std::vector<bool> none(micro_batches, false);
       const std::vector<bool> all(micro_batches, true);
       progress_.push_back({rank == 0 ? all : none, rank + 1 == schedule.ranks.size() ? all : none, none, none});
+      places_.push_back({0, std::vector<bool>(schedule.ranks[rank].size(), false)});
     }
   }
 
   void run() {
     while (!done()) {
       bool moved = false;
-      for (std::size_t rank = 0; rank < next_.size(); ++rank) moved = advance(rank) || moved;
+      for (std::size_t rank = 0; rank < places_.size(); ++rank) moved = advance(rank) || moved;
       PRIMUS_CHECK(moved, "deadlock: {}", where());
     }
     for (std::size_t rank = 0; rank < progress_.size(); ++rank) {
@@ -97,83 +103,104 @@ class Walker {
   }
 
  private:
+  /// The first action that is not done, and which later ones of its batch are.
+  struct Place {
+    std::size_t next = 0;
+    std::vector<bool> is_done;
+  };
+
   bool done() const {
-    for (std::size_t rank = 0; rank < next_.size(); ++rank) {
-      if (next_[rank] < schedule_.ranks[rank].size()) return false;
+    for (std::size_t rank = 0; rank < places_.size(); ++rank) {
+      if (places_[rank].next < schedule_.ranks[rank].size()) return false;
     }
     return true;
-  }
-
-  const Action* current(std::size_t rank) const {
-    return next_[rank] < schedule_.ranks[rank].size() ? &schedule_.ranks[rank][next_[rank]] : nullptr;
   }
 
   std::string where() const {
     std::string text;
-    for (std::size_t rank = 0; rank < next_.size(); ++rank) {
-      if (const Action* action = current(rank)) {
-        text +=
-            fmt::format("rank {} waits at {} of micro-batch {}; ", rank, name(action->kind), action->micro_batch.value);
-      }
+    for (std::size_t rank = 0; rank < places_.size(); ++rank) {
+      const std::vector<Action>& actions = schedule_.ranks[rank];
+      if (places_[rank].next >= actions.size()) continue;
+      const Action& action = actions[places_[rank].next];
+      text += fmt::format("rank {} waits at {} of micro-batch {}; ", rank, name(action.kind), action.micro_batch.value);
     }
     return text;
   }
 
-  bool meet(std::size_t sender, std::size_t receiver, ActionKind receive, std::vector<bool>& arrived,
+  void finish(std::size_t rank, std::size_t index) {
+    Place& place = places_[rank];
+    place.is_done[index] = true;
+    while (place.next < place.is_done.size() && place.is_done[place.next]) ++place.next;
+  }
+
+  /// The neighbour's posted receive that answers a send; npos if it has not come to it.
+  std::size_t posted(std::size_t rank, ActionKind kind, MicroBatch micro_batch) const {
+    const std::vector<Action>& actions = schedule_.ranks[rank];
+    for (std::size_t i = places_[rank].next; i < actions.size() && is_communication(actions[i].kind); ++i) {
+      if (!places_[rank].is_done[i] && actions[i].kind == kind && actions[i].micro_batch == micro_batch) return i;
+    }
+    return std::string::npos;
+  }
+
+  bool meet(std::size_t sender, std::size_t index, std::size_t receiver, ActionKind receive, std::vector<bool>& arrived,
             const std::vector<bool>& ready) {
-    const Action* send = current(sender);
-    const Action* partner = current(receiver);
-    if (partner == nullptr || partner->kind != receive || partner->micro_batch != send->micro_batch) return false;
-    const auto m = static_cast<std::size_t>(send->micro_batch.value);
+    const MicroBatch micro_batch = schedule_.ranks[sender][index].micro_batch;
+    const std::size_t partner = posted(receiver, receive, micro_batch);
+    if (partner == std::string::npos) return false;
+    const auto m = static_cast<std::size_t>(micro_batch.value);
     PRIMUS_CHECK(ready[m], "rank {} sends micro-batch {} before it is computed", sender, m);
     arrived[m] = true;
-    ++next_[sender];
-    ++next_[receiver];
+    finish(sender, index);
+    finish(receiver, partner);
     return true;
+  }
+
+  /// Completes what it can of the batch that a rank has posted.
+  bool communicate(std::size_t rank) {
+    const std::vector<Action>& actions = schedule_.ranks[rank];
+    Progress& mine = progress_[rank];
+    for (std::size_t i = places_[rank].next; i < actions.size() && is_communication(actions[i].kind); ++i) {
+      if (places_[rank].is_done[i]) continue;
+      bool met = false;
+      if (actions[i].kind == ActionKind::kSendForward) {
+        PRIMUS_CHECK(rank + 1 < places_.size(), "the last rank sends forward");
+        met = meet(rank, i, rank + 1, ActionKind::kReceiveForward, progress_[rank + 1].input, mine.forward);
+      } else if (actions[i].kind == ActionKind::kSendBackward) {
+        PRIMUS_CHECK(rank > 0, "the first rank sends backward");
+        met = meet(rank, i, rank - 1, ActionKind::kReceiveBackward, progress_[rank - 1].gradient, mine.backward);
+      }
+      if (met) return true;
+    }
+    return false;
   }
 
   void mark(std::vector<bool>& flags, std::size_t m, std::size_t rank, ActionKind kind) {
     PRIMUS_CHECK(!flags[m], "rank {} runs {} of micro-batch {} twice", rank, name(kind), m);
     flags[m] = true;
-    ++next_[rank];
   }
 
   bool advance(std::size_t rank) {
-    const Action* action = current(rank);
-    if (action == nullptr) return false;
-    const auto m = static_cast<std::size_t>(action->micro_batch.value);
+    const std::size_t next = places_[rank].next;
+    if (next >= schedule_.ranks[rank].size()) return false;
+    const Action& action = schedule_.ranks[rank][next];
+    if (is_communication(action.kind)) return communicate(rank);
+    const auto m = static_cast<std::size_t>(action.micro_batch.value);
     Progress& mine = progress_[rank];
-    switch (action->kind) {
-      case ActionKind::kForward:
-        PRIMUS_CHECK(mine.input[m], "rank {} runs forward of micro-batch {} without its input", rank, m);
-        mark(mine.forward, m, rank, action->kind);
-        return true;
-      case ActionKind::kBackward:
-        PRIMUS_CHECK(mine.forward[m] && mine.gradient[m], "rank {} runs backward of micro-batch {} too early", rank, m);
-        mark(mine.backward, m, rank, action->kind);
-        return true;
-      case ActionKind::kSendForward:
-        PRIMUS_CHECK(rank + 1 < next_.size(), "the last rank sends forward");
-        return meet(rank, rank + 1, ActionKind::kReceiveForward, progress_[rank + 1].input, mine.forward);
-      case ActionKind::kSendBackward:
-        PRIMUS_CHECK(rank > 0, "the first rank sends backward");
-        return meet(rank, rank - 1, ActionKind::kReceiveBackward, progress_[rank - 1].gradient, mine.backward);
-      case ActionKind::kReceiveForward:
-      case ActionKind::kReceiveBackward:
-        return false;  // completed by the sender
-      case ActionKind::kWeightGrad:
-        PRIMUS_CHECK(mine.backward[m], "rank {} runs the weight gradient of micro-batch {} too early", rank, m);
-        [[fallthrough]];
-      case ActionKind::kReduceGradients:
-      case ActionKind::kOptimizerStep:
-        ++next_[rank];
-        return true;
+    if (action.kind == ActionKind::kForward) {
+      PRIMUS_CHECK(mine.input[m], "rank {} runs forward of micro-batch {} without its input", rank, m);
+      mark(mine.forward, m, rank, action.kind);
+    } else if (action.kind == ActionKind::kBackward) {
+      PRIMUS_CHECK(mine.forward[m] && mine.gradient[m], "rank {} runs backward of micro-batch {} too early", rank, m);
+      mark(mine.backward, m, rank, action.kind);
+    } else if (action.kind == ActionKind::kWeightGrad) {
+      PRIMUS_CHECK(mine.backward[m], "rank {} runs the weight gradient of micro-batch {} too early", rank, m);
     }
-    return false;
+    finish(rank, next);
+    return true;
   }
 
   const Schedule& schedule_;
-  std::vector<std::size_t> next_;
+  std::vector<Place> places_;
   std::vector<Progress> progress_;
 };
 

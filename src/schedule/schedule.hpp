@@ -50,7 +50,8 @@ struct Shape {
   int num_micro_batches = 1;
 };
 
-/// Every rank's actions in order.
+/// Every rank's actions in order. Sends and receives that stand side by side are posted together, as one batch: in
+/// 1F1B, a stage sends forward while it receives backward, or two neighbours would wait for each other.
 struct Schedule {
   Shape shape;
   std::vector<std::vector<Action>> ranks;

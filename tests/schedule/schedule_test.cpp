@@ -53,6 +53,13 @@ TEST(ScheduleTest, VerifyNamesWhatIsWrong) {
             std::string::npos);
   EXPECT_NE(fault_of([](Schedule& s) { s.ranks[0].insert(s.ranks[0].begin(), s.ranks[0].front()); }).find("twice"),
             std::string::npos);
+  // A send and a receive that are not posted together: both neighbours send first and wait.
+  EXPECT_NE(fault_of([](Schedule& s) {
+              const std::vector<Action>& second = s.ranks[1];
+              ASSERT_EQ(second[3].kind, ActionKind::kSendBackward);
+              std::swap(s.ranks[0][2], s.ranks[0][3]);
+            }).find("before it is computed"),
+            std::string::npos);
   EXPECT_NE(fault_of([](Schedule& s) { s.ranks.pop_back(); }).find("lists for"), std::string::npos);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kElementsPerTask = 16 * 1024;
 constexpr std::int64_t kColumnBlock = 1024;  // read for its maximum, then again for its sum: stays in the L1 cache
-constexpr std::int64_t kChunkBytes = 4 * 1024 * 1024;
+constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
 constexpr std::int64_t kMinimumChunkTokens = 64;
 
 template <typename T>

@@ -14,9 +14,11 @@ using packed::kRows;
 
 // A packed panel of b and a block of a share the L2 cache (by measurement, bench/ops).
 constexpr std::int64_t kDepth = 384;
-// Rows of a task: few enough that two threads share even 256 rows, many enough to use a panel from L1 again.
+// A task's share of c: large enough to use a panel from L1 again, and cut down until threads can share the tasks
+// evenly.
 constexpr std::int64_t kTaskRows = 4 * kRows;
 constexpr std::int64_t kTaskPanels = 8;
+constexpr std::int64_t kFewestTasks = 32;
 // Rows whose distance is a multiple of this many floats fall into the same few sets of a cache: such an a is packed
 // too.
 constexpr std::int64_t kAliasingStride = 1024;
@@ -70,22 +72,28 @@ class Product {
         }
       }
     });
-    const std::int64_t row_tasks = divide_up(m_, kTaskRows);
-    const std::int64_t panel_tasks = divide_up(panels_, kTaskPanels);
-    at::parallel_for(0, row_tasks * panel_tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+    cut_tasks();
+    const std::int64_t panel_tasks = divide_up(panels_, task_panels_);
+    at::parallel_for(0, divide_up(m_, task_rows_) * panel_tasks, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t task = begin; task < end; ++task) {
-        run_task(task / panel_tasks * kTaskRows, task % panel_tasks * kTaskPanels);
+        run_task(task / panel_tasks * task_rows_, task % panel_tasks * task_panels_);
       }
     });
   }
 
  private:
+  void cut_tasks() {
+    const auto too_few = [&] { return divide_up(m_, task_rows_) * divide_up(panels_, task_panels_) < kFewestTasks; };
+    while (too_few() && task_rows_ > kRows) task_rows_ /= 2;
+    while (too_few() && task_panels_ > 1) task_panels_ /= 2;
+  }
+
   /// A panel's blocks of depth lie one behind the other.
   float* panel_at(std::int64_t panel, std::int64_t first) const { return b_panels_ + (panel * k_ + first) * kColumns; }
 
   void run_task(std::int64_t first_row, std::int64_t first_panel) const {
-    const std::int64_t end_row = std::min(m_, first_row + kTaskRows);
-    const std::int64_t end_panel = std::min(panels_, first_panel + kTaskPanels);
+    const std::int64_t end_row = std::min(m_, first_row + task_rows_);
+    const std::int64_t end_panel = std::min(panels_, first_panel + task_panels_);
     alignas(64) float a_block[kTaskRows * kDepth];
     for (std::int64_t first = 0; first < k_; first += kDepth) {
       const std::int64_t depth = std::min(kDepth, k_ - first);
@@ -156,6 +164,8 @@ class Product {
   float* c_;
   std::int64_t c_stride_;
   std::int64_t panels_;
+  std::int64_t task_rows_ = kTaskRows;
+  std::int64_t task_panels_ = kTaskPanels;
   bool packs_a_ = false;
   float* b_panels_ = nullptr;
 };
