@@ -1,5 +1,8 @@
 // primus-worker: trains what a resolved experiment describes, one process a device. primus-cli writes the experiment
 // and starts it; it can also be started by hand.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -19,9 +22,19 @@ int exit_code_of(primus::train::EndOfRun end) {
   return static_cast<int>(primus::ExitCode::kDone);
 }
 
+/// A closed standard stream's number would go to the first file that is opened, which would then take its text.
+void open_standard_streams() {
+  int descriptor = 0;
+  do {
+    descriptor = ::open("/dev/null", O_RDWR);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor > STDERR_FILENO) ::close(descriptor);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
     std::fputs(kUsage, stdout);
     return static_cast<int>(primus::ExitCode::kDone);

@@ -24,6 +24,12 @@ class UserError : public std::runtime_error {
   ExitCode code_;
 };
 
+/// The computation met NaN or infinity; a training step that did is stopped or left out, as the experiment says.
+class NonFiniteError : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// One fault in an experiment, a preset or a command line. Empty fields are left out of the text.
 struct Problem {
   std::string file;      // path, or "command line"

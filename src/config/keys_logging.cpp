@@ -10,9 +10,9 @@ constexpr std::string_view kOneLog = "the worker prints the same lines at every 
 
 constexpr Key kLogging[] = {
   works("log_interval", kInt, "100", ">=1", "Steps between log lines."),
-  works("log_throughput", kBool, "false", "", "Tokens per second and TFLOP/s in the log line.", "always in the log line"),
+  no_effect("log_throughput", kBool, "false", "", "Tokens per second and TFLOP/s in the log line.", "always in the log line"),
   works("log_avg_skip_iterations", kInt, "2", ">=0", "First steps left out of averages."),
-  works("log_avg_reset_interval", kInt, "10", ">=1", "Steps after which averages start anew."),
+  no_effect("log_avg_reset_interval", kInt, "10", ">=1", "Steps after which averages start anew.", "averages are over the log interval, the summary's over the run"),
   planned("log_params_norm", kBool, "false", "", "Norm of the parameters in the log line."),
   planned("log_num_zeros_in_grad", kBool, "false", "", "Zero gradients in the log line."),
   planned("log_progress", kBool, "false", "", "File that records tokens and FLOPs so far."),

@@ -6,15 +6,15 @@ namespace primus::config::rows {
 namespace {
 
 constexpr Key kTraining[] = {
-  works("micro_batch_size", kInt, "2", ">=1", "Sequences of one forward and backward pass on a rank."),
-  works("global_batch_size", kInt, "128", ">=1", "Sequences of one optimizer step, over all ranks."),
+  works("micro_batch_size", kInt, "2", "1..100000000", "Sequences of one forward and backward pass on a rank."),
+  works("global_batch_size", kInt, "128", "1..100000000", "Sequences of one optimizer step, over all ranks."),
   works("seq_length", kInt, "4096", ">=1", "Tokens of a training sequence."),
-  works("train_iters", kInt, "null", ">=0", "Optimizer steps of the run."),
+  works("train_iters", kInt, "null", "1..1000000000", "Optimizer steps of the run."),
   works("train_samples", kInt, "null", ">=1", "Sequences of the run, instead of train_iters."),
   works("eval_iters", kInt, "32", ">=0", "Global batches of one evaluation; 0: none."),
   works("eval_interval", kInt, "2000", ">=1", "Steps between evaluations."),
-  works("seed", kInt, "1234", ">=0", "Keys every random number of the run."),
-  works("calculate_per_token_loss", kBool, "false", "", "Weight every token alike, instead of every micro-batch."),
+  works("seed", kInt, "1234", "0..4294967295", "Keys every random number of the run."),
+  works("calculate_per_token_loss", kBool, "false", "", "Weight every token alike, instead of every micro-batch.", "always so here (docs/numerics.md)"),
   works("check_for_nan_in_loss_and_grad", kBool, "true", "", "Stop when loss or gradient is not a number."),
   planned("check_for_spiky_loss", kBool, "false", "", "Stop when the loss jumps."),
   planned("check_for_large_grads", kBool, "false", "", "Stop when gradients jump."),
@@ -38,7 +38,7 @@ constexpr Key kTraining[] = {
 
 constexpr Key kExit[] = {
   works("exit_interval", kInt, "null", ">=1", "End the run at a step that this divides."),
-  works("deterministic_mode", kBool, "false", "", "Two runs give the same bits."),
+  works("deterministic_mode", kBool, "false", "", "Two runs give the same bits.", "always so on the CPU"),
   works("exit_signal_handler", kBool, "false", "", "End cleanly on SIGTERM.", "always on"),
   planned("exit_duration_in_mins", kInt, "null", ">=1", "End the run after this time."),
   planned_detail("exit_on_missing_checkpoint", kBool, "false", "", "End when the checkpoint to load is not there."),

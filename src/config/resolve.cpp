@@ -63,6 +63,7 @@ class Resolver {
     }
     read_overrides();
     check_identity(root);
+    check_identity_names();
     if (!problems_.empty()) throw ConfigError(std::move(problems_));
     merger_.apply_to(result_.experiment);
     apply_rules();
@@ -123,6 +124,7 @@ class Resolver {
     if (root.kind != Node::Kind::kMap) return;
     for (const auto& [name, member] : kIdentity) {
       if (!(result_.experiment.*member).empty() || root.find(name)) continue;
+      has_missing_identity_ = true;
       add_problem({.file = file_, .key = std::string(name), .message = "is missing"}, "text");
     }
   }
@@ -249,6 +251,19 @@ class Resolver {
     }
   }
 
+  /// The run's folder is made of these names: none may be empty or lead elsewhere.
+  void check_identity_names() {
+    for (const auto& [name, member] : kIdentity) {
+      const std::string& text = result_.experiment.*member;
+      const bool is_path = name == "workspace";
+      const bool leads_elsewhere = !is_path && (text == "." || text == ".." || text.find('/') != std::string::npos);
+      if (!leads_elsewhere && !text.empty()) continue;
+      if (text.empty() && has_missing_identity_) continue;
+      add_problem({.file = file_, .key = std::string(name), .message = "cannot name a part of the run's folder"},
+                  is_path ? "a folder" : "a name without '/'", fmt::format("'{}'", text));
+    }
+  }
+
   void apply_rules() {
     result_.world =
         request_.world.value_or(WorldSize{smallest_world(result_.experiment), "the smallest that is legal"});
@@ -310,6 +325,7 @@ class Resolver {
   std::vector<Problem> problems_;
   SettingMerger merger_;
   Resolution result_;
+  bool has_missing_identity_ = false;
   std::string file_;
 };
 

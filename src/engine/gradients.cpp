@@ -33,6 +33,13 @@ std::optional<std::string> first_nonfinite_gradient(const nn::ParameterStore& pa
   return std::nullopt;
 }
 
+std::optional<std::string> first_nonfinite_weight(const nn::ParameterStore& parameters) {
+  for (const auto& parameter : parameters.all()) {
+    if (ops::has_nonfinite(parameter->weight)) return parameter->descriptor.name;
+  }
+  return std::nullopt;
+}
+
 double clip_coefficient(double norm, double clip_grad) {
   if (clip_grad <= 0.0) return 1.0;
   return std::min(1.0, clip_grad / (norm + 1e-6));

@@ -17,6 +17,9 @@ double global_gradient_norm(const nn::ParameterStore& parameters, const comm::Gr
 /// Name of the first parameter (in the model's order) whose main gradient holds NaN or infinity.
 std::optional<std::string> first_nonfinite_gradient(const nn::ParameterStore& parameters);
 
+/// The same for the weights themselves.
+std::optional<std::string> first_nonfinite_weight(const nn::ParameterStore& parameters);
+
 /// Megatron's clipping coefficient: min(1, clip / (norm + 1e-6)); 1 when clip is 0.
 double clip_coefficient(double norm, double clip_grad);
 

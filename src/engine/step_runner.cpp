@@ -1,5 +1,6 @@
 #include "engine/step_runner.hpp"
 
+#include <limits>
 #include <numeric>
 
 #include "engine/gradients.hpp"
@@ -40,6 +41,20 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
     return action.kind == schedule::ActionKind::kWeightGrad;
   });
   timing_ = has_weight_grad ? nn::WeightGradTiming::kDeferred : nn::WeightGradTiming::kWithBackward;
+  try {
+    walk(running, actions);
+  } catch (const NonFiniteError& error) {
+    running.result.outcome = StepOutcome::kSkippedNonFinite;
+    running.result.loss = running.result.grad_norm = std::numeric_limits<double>::quiet_NaN();
+    running.result.nonfinite = error.what();
+    if (const auto weight = first_nonfinite_weight(parameters_)) {
+      running.result.nonfinite += fmt::format("; the first parameter with such a value is {}", *weight);
+    }
+  }
+  return std::move(running.result);
+}
+
+void StepRunner::walk(Running& running, const std::vector<schedule::Action>& actions) {
   for (const schedule::Action& action : actions) {
     switch (action.kind) {
       case schedule::ActionKind::kForward:
@@ -61,7 +76,6 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
         PRIMUS_CHECK(false, "{} in a run of one pipeline stage", schedule::name(action.kind));
     }
   }
-  return std::move(running.result);
 }
 
 void StepRunner::forward(Running& running, schedule::MicroBatch micro_batch) {
@@ -90,17 +104,24 @@ void StepRunner::finish(Running& running) {
   StepResult& result = running.result;
   result.loss = running.loss_sum.item<double>() / running.input->num_tokens;
   result.grad_norm = global_gradient_norm(parameters_, groups_);
-  if (!std::isfinite(result.loss)) {
-    result.first_nonfinite = "loss";
-  } else if (!std::isfinite(result.grad_norm)) {
-    result.first_nonfinite = first_nonfinite_gradient(parameters_).value_or("gradient norm (its square overflows)");
-  }
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) result.nonfinite = describe_nonfinite(result);
   collect_router_metrics(result, running.input->micro_batches.size());
+}
+
+std::string StepRunner::describe_nonfinite(const StepResult& result) const {
+  const std::string what = std::isfinite(result.loss) ? "the gradient norm is not finite" : "the loss is not finite";
+  if (const auto weight = first_nonfinite_weight(parameters_)) {
+    return fmt::format("{}: the first parameter with such a value is {}", what, *weight);
+  }
+  if (const auto gradient = first_nonfinite_gradient(parameters_)) {
+    return fmt::format("{}: the first parameter whose gradient has such a value is {}", what, *gradient);
+  }
+  return what + ", though every gradient is: a sum overflows";
 }
 
 void StepRunner::optimizer_step(Running& running) {
   StepResult& result = running.result;
-  if (!result.first_nonfinite.empty()) {
+  if (!result.nonfinite.empty()) {
     result.outcome = StepOutcome::kSkippedNonFinite;
     return;
   }

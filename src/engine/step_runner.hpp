@@ -39,7 +39,7 @@ struct StepResult {
   double grad_norm = 0.0;            // before clipping
   double load_balancing_loss = 0.0;  // mean over MoE layers and micro-batches, without its coefficient: 1 is balanced
   std::vector<ExpertLoad> expert_loads;
-  std::string first_nonfinite;  // "loss" or a parameter's name, when skipped
+  std::string nonfinite;  // what is not finite and where it shows first, when skipped
 };
 
 class StepRunner {
@@ -47,7 +47,8 @@ class StepRunner {
   StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
              nn::ParameterStore& parameters, AdamWOptimizer& optimizer);
 
-  /// Walk the actions. The optimizer runs only if loss and gradients are finite (decision 16).
+  /// Walk the actions. The optimizer runs only if loss and gradients are finite (decision 16); a step that meets NaN on
+  /// the way there ends at once, also skipped.
   StepResult run(const std::vector<schedule::Action>& actions, const StepInput& input);
 
   /// Masked sum of losses of one micro-batch; changes nothing (D7).
@@ -62,11 +63,13 @@ class StepRunner {
     StepResult result;
   };
 
+  void walk(Running& running, const std::vector<schedule::Action>& actions);
   void forward(Running& running, schedule::MicroBatch micro_batch);
   void backward(Running& running, schedule::MicroBatch micro_batch);
   void weight_grad(Running& running, schedule::MicroBatch micro_batch);
   void finish(Running& running);
   void optimizer_step(Running& running);
+  std::string describe_nonfinite(const StepResult& result) const;
   void collect_router_metrics(StepResult& result, std::size_t num_micro_batches);
   nn::StepContext context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const;
 

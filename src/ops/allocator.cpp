@@ -84,22 +84,23 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   void take(Block& block) {
-    if (block.num_bytes >= kSmallestCached) {
-      const auto fit = cache_.lower_bound(block.num_bytes);
-      if (fit != cache_.end() && fit->first - block.num_bytes <= fit->first / kLargestWasteShare) {
+    // Whether a block is cached is decided by its capacity alone, here and where it is given back: a block that could
+    // be put into the cache but never be found there again would be lost to every later request.
+    block.capacity = (block.num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (block.capacity >= kSmallestCached) {
+      const auto fit = cache_.lower_bound(block.capacity);
+      if (fit != cache_.end() && fit->first - block.capacity <= fit->first / kLargestWasteShare) {
         block.capacity = fit->first;
         block.data = fit->second;
         cache_.erase(fit);
         return;
       }
     }
-    const std::size_t alignment = block.num_bytes >= kHugePage ? kHugePage : kAlignment;
-    block.capacity = (block.num_bytes + alignment - 1) / alignment * alignment;
-    block.data = std::aligned_alloc(alignment, block.capacity);
-    if (block.data == nullptr) {
+    const bool is_large = block.capacity >= kHugePage;
+    if (::posix_memalign(&block.data, is_large ? kHugePage : kAlignment, block.capacity) != 0) {
       throw UserError(fmt::format("out of memory: {} bytes asked for, {} held", block.num_bytes, report_.total_bytes));
     }
-    if (alignment == kHugePage) ::madvise(block.data, block.capacity, MADV_HUGEPAGE);
+    if (is_large) ::madvise(block.data, block.capacity, MADV_HUGEPAGE);
     report_.reserved_bytes += static_cast<std::int64_t>(block.capacity);
   }
 

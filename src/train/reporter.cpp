@@ -1,6 +1,8 @@
 #include "train/reporter.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,12 +38,24 @@ std::string time_stamp() {
 Reporter::Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer)
     : per_layer_(per_layer), has_terminal_(::isatty(STDERR_FILENO) != 0) {
   make_folder(run_folder);
+  lock(run_folder);
   metrics_ = open_fresh(run_folder + "/metrics.jsonl");
   log_ = open_fresh(run_folder + "/log.txt");
 }
 
 Reporter::~Reporter() {
   clear_bar();
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void Reporter::lock(const std::string& run_folder) {
+  const std::string path = run_folder + "/run.lock";
+  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0) throw UserError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    throw UserError(
+        fmt::format("{}: another run writes to this folder now; wait for it, or choose another exp_name", run_folder));
+  }
 }
 
 void Reporter::message(const std::string& text) {

@@ -12,7 +12,8 @@ namespace primus::train {
 
 class Reporter {
  public:
-  /// Starts the run's files anew: metrics.jsonl and log.txt. Throws UserError if they cannot be written.
+  /// Starts the run's files anew: metrics.jsonl and log.txt. Throws UserError if they cannot be written, or if another
+  /// run writes there now.
   Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer);
   ~Reporter();
 
@@ -26,8 +27,10 @@ class Reporter {
 
  private:
   void write_json(const std::string& line);
+  void lock(const std::string& run_folder);
   void clear_bar();
 
+  int lock_ = -1;  // descriptor; the system frees the lock when the process ends, however it ends
   std::ofstream metrics_;
   std::ofstream log_;
   RunOptions::PerLayerLog per_layer_;

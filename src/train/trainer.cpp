@@ -52,7 +52,13 @@ Trainer::Trainer(const config::Experiment& experiment)
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
   train_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kTrain, shape, data::Prefetch::kOn);
-  if (options_.eval_interval && source_->num_samples(data::Split::kValid) > 0) {
+  if (options_.eval_interval) {
+    if (source_->num_samples(data::Split::kValid) == 0) {
+      throw UserError(
+          "there is no validation data to evaluate on: give valid_data_path, a split with a second part, or "
+          "eval_iters: 0",
+          ExitCode::kWrongInput);
+    }
     valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
   }
   parameters_ =
@@ -74,7 +80,7 @@ engine::StepResult Trainer::step(std::int64_t iteration, double learning_rate) {
                                                .weight_decay = options_.weight_decay});
 }
 
-EvaluationRecord Trainer::evaluate(std::int64_t iteration) {
+std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
   const Clock::time_point start = Clock::now();
   double loss_sum = 0.0;
   double num_tokens = 0.0;
@@ -83,26 +89,28 @@ EvaluationRecord Trainer::evaluate(std::int64_t iteration) {
     const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
                                                                  .num_micro_batches = options_.num_micro_batches()}),
                                            ops::to_aten(options_.step.policy.statistics));
-    for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) loss_sum += runner_->evaluate(micro_batch);
+    for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) {
+      if (pending_interrupt() != 0) return std::nullopt;
+      loss_sum += runner_->evaluate(micro_batch);
+    }
     num_tokens += batches.num_tokens;
   }
-  return {.iteration = iteration,
-          .split = "validation",
-          .loss = loss_sum / std::max(num_tokens, 1.0),
-          .num_tokens = static_cast<std::int64_t>(num_tokens),
-          .elapsed_ms = seconds_since(start) * 1e3};
+  return EvaluationRecord{.iteration = iteration,
+                          .split = "validation",
+                          .loss = loss_sum / std::max(num_tokens, 1.0),
+                          .num_tokens = static_cast<std::int64_t>(num_tokens),
+                          .elapsed_ms = seconds_since(start) * 1e3};
 }
 
 void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const {
   if (options_.on_nonfinite == OnNonFinite::kSkip) {
-    reporter.message(fmt::format(" iteration {}: skipped, {} is not finite", iteration, result.first_nonfinite));
+    reporter.message(fmt::format(" iteration {}: skipped: {}", iteration, result.nonfinite));
     return;
   }
   throw UserError(
-      fmt::format("iteration {}: {} is not finite (loss {}, gradient norm {}). The weights are those of the step "
-                  "before. Lower lr or "
+      fmt::format("iteration {}: {} (loss {}, gradient norm {}). The weights are those of the step before. Lower lr or "
                   "clip_grad, look at the data, or set check_for_nan_in_loss_and_grad to false to skip such steps.",
-                  iteration, result.first_nonfinite, result.loss, result.grad_norm));
+                  iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
 void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
@@ -181,9 +189,12 @@ RunSummary Trainer::run(Reporter& reporter) {
     }
     const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
     if (valid_batches_ && end != EndOfRun::kInterrupted && (is_due || end)) {
-      const EvaluationRecord evaluation = evaluate(iteration);
-      summary.valid_loss = evaluation.loss;
-      reporter.evaluation(evaluation);
+      if (const auto evaluation = evaluate(iteration)) {
+        summary.valid_loss = evaluation->loss;
+        reporter.evaluation(*evaluation);
+      } else {
+        end = EndOfRun::kInterrupted;
+      }
     }
     const double seconds_per_step = summary.seconds / static_cast<double>(iteration);
     reporter.progress(iteration, options_.train_iters, result.loss,

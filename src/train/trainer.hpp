@@ -41,7 +41,8 @@ class Trainer {
   struct Progress;
 
   engine::StepResult step(std::int64_t iteration, double learning_rate);
-  EvaluationRecord evaluate(std::int64_t iteration);
+  /// Nothing if a signal came in between.
+  std::optional<EvaluationRecord> evaluate(std::int64_t iteration);
   void record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
               double learning_rate);
   /// Throws, or tells that the step was left out, as the experiment says.

@@ -74,5 +74,17 @@ TEST(SavedTest, CacheServesTheSameSizeAgainAndGivesItBack) {
   EXPECT_EQ(ops::memory_report().reserved_bytes, cached);
 }
 
+TEST(SavedTest, AnySizeIsServedFromTheCacheTheSecondTime) {
+  ops::install_allocator();
+  ops::release_cache();
+  for (std::int64_t num_bytes = 1000; num_bytes < (40 << 20); num_bytes += num_bytes / 7 + 1) {
+    at::empty({num_bytes}, at::kByte).reset();
+    const std::int64_t reserved = ops::memory_report().reserved_bytes;
+    for (int i = 0; i < 3; ++i) at::empty({num_bytes}, at::kByte).reset();
+    EXPECT_EQ(ops::memory_report().reserved_bytes, reserved) << num_bytes;
+  }
+  ops::release_cache();
+}
+
 }  // namespace
 }  // namespace primus

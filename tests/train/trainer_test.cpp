@@ -134,14 +134,41 @@ TEST_F(TrainerTest, ExitIntervalStopsEarly) {
 
 TEST_F(TrainerTest, NonFiniteLossStopsOrSkips) {
   // A learning rate that throws the weights to infinity within a few steps.
-  const std::vector<std::string> wild = {"--lr", "1e36", "--lr_warmup_iters", "0", "--clip_grad", "0"};
+  const auto wild = [](const char* policy) {
+    return std::vector<std::string>{"--lr",
+                                    "1e36",
+                                    "--lr_warmup_iters",
+                                    "0",
+                                    "--clip_grad",
+                                    "0",
+                                    "--eval_iters",
+                                    "0",
+                                    "--check_for_nan_in_loss_and_grad",
+                                    policy};
+  };
   try {
-    run(experiment(wild));
+    run(experiment(wild("True")));
     FAIL() << "the run went on";
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("finite"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("iteration "), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("check_for_nan_in_loss_and_grad"), std::string::npos) << error.what();
   }
-  EXPECT_THROW(run(experiment({"--lr", "1e36", "--lr_warmup_iters", "0"})), UserError) << "clipping does not hide it";
+  const RunSummary skipping = run(experiment(wild("False")));
+  EXPECT_EQ(skipping.num_iterations, 30);
+  EXPECT_GT(skipping.num_skipped, 0);
+}
+
+TEST_F(TrainerTest, ReservedMemoryDoesNotCreep) {
+  const config::Experiment what = experiment({"--eval_iters", "0"});
+  run(what);
+  std::vector<std::int64_t> reserved;
+  std::ifstream in(folder_ / "t/t/run/metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t at = line.find("memory_reserved_bytes\":");
+    reserved.push_back(std::stoll(line.substr(line.find(':', at) + 1)));
+  }
+  ASSERT_EQ(reserved.size(), 30U);
+  EXPECT_EQ(reserved[2], reserved[29]);
 }
 
 TEST_F(TrainerTest, SkippedStepsAreCountedAndLeaveTheRunGoing) {

@@ -182,7 +182,7 @@ void forward(const Tensor& logits_TE, const RouterOptions& options, const Shape&
     }
   });
   if (first_bad.load() < shape.tokens) {
-    throw UserError(
+    throw NonFiniteError(
         fmt::format("router: token {} of the micro-batch has logits that are NaN or infinite: the run has "
                     "diverged, or its input is broken",
                     first_bad.load()));
