@@ -103,6 +103,7 @@ class Resolver {
       const Node* node = root.find(name);
       if (!node) continue;
       if (node->kind != Node::Kind::kScalar || node->is_null()) {
+        has_identity_fault_ = true;
         add_problem(at(*node, std::string(name), "wrong type"), "text", found_text(*node));
       }
       result_.experiment.*member = node->text;
@@ -124,7 +125,7 @@ class Resolver {
     if (root.kind != Node::Kind::kMap) return;
     for (const auto& [name, member] : kIdentity) {
       if (!(result_.experiment.*member).empty() || root.find(name)) continue;
-      has_missing_identity_ = true;
+      has_identity_fault_ = true;
       add_problem({.file = file_, .key = std::string(name), .message = "is missing"}, "text");
     }
   }
@@ -258,7 +259,7 @@ class Resolver {
       const bool is_path = name == "workspace";
       const bool leads_elsewhere = !is_path && (text == "." || text == ".." || text.find('/') != std::string::npos);
       if (!leads_elsewhere && !text.empty()) continue;
-      if (text.empty() && has_missing_identity_) continue;
+      if (text.empty() && has_identity_fault_) continue;  // told already
       add_problem({.file = file_, .key = std::string(name), .message = "cannot name a part of the run's folder"},
                   is_path ? "a folder" : "a name without '/'", fmt::format("'{}'", text));
     }
@@ -325,7 +326,7 @@ class Resolver {
   std::vector<Problem> problems_;
   SettingMerger merger_;
   Resolution result_;
-  bool has_missing_identity_ = false;
+  bool has_identity_fault_ = false;
   std::string file_;
 };
 

@@ -25,6 +25,18 @@ TEST_P(WrongOverrides, AreToldWhatIsWrong) {
 INSTANTIATE_TEST_SUITE_P(
     All, WrongOverrides,
     testing::Values(
+        WrongOverride{
+            "empty_name",
+            {"--exp_name", "''"},
+            "exp.yaml: exp_name: cannot name a part of the run's folder (expected a name without '/', found '')"},
+        WrongOverride{"name_leads_away",
+                      {"--exp_name", "../../evil"},
+                      "exp.yaml: exp_name: cannot name a part of the run's folder (expected a name without '/', found "
+                      "'../../evil')"},
+        WrongOverride{"too_many_sequences",
+                      {"--global_batch_size", "4000000000000"},
+                      "command line: --global_batch_size: out of range (expected integer from 1 to 100000000, found "
+                      "4000000000000)"},
         WrongOverride{"unknown", {"--lrr", "1"}, "command line: --lrr: unknown key; did you mean 'lr'?"},
         WrongOverride{"unknown_far", {"--qqqqqqqq", "1"}, "command line: --qqqqqqqq: unknown key"},
         WrongOverride{"removed",

@@ -23,6 +23,7 @@ TEST(RunFolder, HoldsTheExperimentForWorkerAndReader) {
 TEST(WorkerCommands, OneProcessHasNoRank) {
   const config::ResolveFixture fixture;
   const config::Experiment experiment = fixture.resolve().experiment;
+  const ScopedVariable policy("OMP_WAIT_POLICY", "passive");  // what the user says about waiting threads stands
   const auto one = worker_commands(experiment, "/bin/primus-worker", run_folder_of(experiment), 1);
   ASSERT_EQ(one.size(), 1U);
   EXPECT_EQ(shell_text(one[0]), "/bin/primus-worker --experiment out/lab/ann/run/experiment.json");
@@ -30,6 +31,16 @@ TEST(WorkerCommands, OneProcessHasNoRank) {
   ASSERT_EQ(two.size(), 2U);
   EXPECT_EQ(two[1].environment.at("RANK"), "1");
   EXPECT_EQ(two[1].environment.at("WORLD_SIZE"), "2");
+}
+
+TEST(WorkerCommands, ThreadsWaitPatientlyUnlessToldOtherwise) {
+  const config::ResolveFixture fixture;
+  const config::Experiment experiment = fixture.resolve().experiment;
+  const ScopedVariable policy("OMP_WAIT_POLICY", std::nullopt);
+  const ScopedVariable spin("GOMP_SPINCOUNT", std::nullopt);
+  const auto commands = worker_commands(experiment, "/bin/primus-worker", run_folder_of(experiment), 1);
+  EXPECT_EQ(shell_text(commands[0]),
+            "GOMP_SPINCOUNT=20000 /bin/primus-worker --experiment out/lab/ann/run/experiment.json");
 }
 
 TEST(World, OfTheEnvironment) {
