@@ -10,10 +10,6 @@ namespace {
 
 using Slot = model::GqaSlot;
 
-Tensor flat(const Tensor& x_TAD) {
-  return x_TAD.view({x_TAD.size(0), x_TAD.size(1) * x_TAD.size(2)});
-}
-
 }  // namespace
 
 GqaAttention::GqaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters)

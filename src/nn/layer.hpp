@@ -51,4 +51,9 @@ inline Tensor workspace(std::initializer_list<std::int64_t> shape, const Tensor&
   return at::empty(shape, like.options());
 }
 
+/// Heads side by side: [T, A, D] as [T, A·D], the same storage.
+inline Tensor flat(const Tensor& x_TAD) {
+  return x_TAD.view({x_TAD.size(0), x_TAD.size(1) * x_TAD.size(2)});
+}
+
 }  // namespace primus::nn

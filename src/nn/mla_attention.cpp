@@ -20,10 +20,6 @@ Tensor by_sequence(const Tensor& x_TAD, model::BatchShape batch) {
   return x_TAD.view({batch.num_sequences, batch.seq_length, x_TAD.size(1), x_TAD.size(2)});
 }
 
-Tensor flat(const Tensor& x_TAD) {
-  return x_TAD.view({x_TAD.size(0), x_TAD.size(1) * x_TAD.size(2)});
-}
-
 }  // namespace
 
 MlaAttention::MlaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters)
