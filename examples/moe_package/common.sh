@@ -1,0 +1,248 @@
+# shellcheck shell=bash
+# What the run scripts share. A script sets its defaults, calls `begin`, adds its own arguments and calls `launch`.
+#
+# Every script takes overrides of the experiment as arguments, which win over all that it passes itself:
+#   bash examples/moe_package/run_deepseek_v2_lite_pretrain_mi355x.sh --train_iters 50 --lr 3e-4
+# and reads the environment, here with what it means:
+#   DRY_RUN=1        print the plan, and stop
+#   MoE_Features     what to switch on, as in MoE_Features="3 4 7":
+#                      0 nothing, the baseline      5 sync-free MoE, stage SYNC_FREE_STAGE (1)
+#                      1 turbo attention            6 NUMA binding and a large kernel-argument pool
+#                      2 turbo grouped GEMM         7 manual garbage collection
+#                      3 fused loss                 8 UCCL as the transport of DeepEP
+#                      4 DeepEP
+#   MBS GBS SEQ_LENGTH TRAIN_ITERS           micro-batch, global batch, sequence length, steps
+#   TP ETP PP VPP EP CP CP_COMM_TYPE         parallel sizes
+#   ENABLE_MLA ENABLE_MTP FP8 LEGACY_GG LOAD_BALANCE OPTIMIZER          True or False; adam
+#   RECOMPUTE_LAYERS, RECOMP_IDS             so many layers of each stage, or these layers, run again in backward
+#   PROFILE=True, DUMP_PP_DATA=1             a trace of one step; what every pipeline stage did and when
+#   NNODES GPUS_PER_NODE LAUNCH              nodes, devices a node; direct, slurm or container
+#   EXP, PRIMUS_EXP_NAME, PRIMUS_CLI         another experiment, name of the run, program
+#   LOG_FILE, EXPORT_CONFIG                  files for a copy of the output and for the resolved experiment
+
+# Experiments and ./output are named from the root of the repository.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
+
+args=()
+
+die() {
+  echo "${0##*/}: $1" >&2
+  exit 2
+}
+
+has_feature() {
+  [[ " $MoE_Features " == *" $1 "* ]]
+}
+
+# True if turbo grouped GEMM is asked for, by itself or through a sync-free stage.
+wants_turbo_grouped_gemm() {
+  has_feature 2 || { has_feature 5 && [ "$SYNC_FREE_STAGE" -ge 2 ]; }
+}
+
+# Defaults that a script did not set, and what every run exports.
+begin() {
+  : "${NNODES:=1}" "${GPUS_PER_NODE:=8}" "${LAUNCH:=direct}"
+  : "${SEQ_LENGTH:=4096}" "${TP:=1}" "${ETP:=1}" "${PP:=1}" "${VPP:=1}" "${EP:=8}" "${CP:=1}" "${CP_COMM_TYPE:=a2a}"
+  : "${LOAD_BALANCE:=True}" "${OPTIMIZER:=adam}" "${TRAIN_ITERS:=10}" "${FP8:=False}" "${RECOMPUTE_LAYERS:=0}"
+  : "${MoE_Features:=0}" "${SYNC_FREE_STAGE:=1}"
+  : "${PROFILE:=False}" "${DISABLE_CPU_TRACE:=False}" "${PROFILE_STEP_START:=5}" "${PROFILE_STEP_END:=6}"
+  # Turbo and legacy grouped GEMM exclude each other: the default yields to a feature, a value of the user's does not.
+  if wants_turbo_grouped_gemm; then : "${LEGACY_GG:=False}"; else : "${LEGACY_GG:=True}"; fi
+  export NNODES GPUS_PER_NODE
+  export GPU_MAX_HW_QUEUES=${GPU_MAX_HW_QUEUES:-2}
+  export HSA_NO_SCRATCH_RECLAIM=${HSA_NO_SCRATCH_RECLAIM:-1}
+  export NVTE_CK_USES_BWD_V3=${NVTE_CK_USES_BWD_V3:-1}
+}
+
+# Batch and parallel sizes, as every script passes them.
+add_sizes() {
+  args+=(
+    --micro_batch_size "$MBS" --global_batch_size "$GBS" --train_iters "$TRAIN_ITERS"
+    --seq_length "$SEQ_LENGTH" --max_position_embeddings "$SEQ_LENGTH"
+    --tensor_model_parallel_size "$TP" --expert_tensor_parallel_size "$ETP"
+    --pipeline_model_parallel_size "$PP" --expert_model_parallel_size "$EP"
+    --context_parallel_size "$CP" --cp_comm_type "$CP_COMM_TYPE"
+  )
+}
+
+# The switches of the scripts with features.
+add_switches() {
+  args+=(
+    --mock_data True --moe_router_force_load_balancing "$LOAD_BALANCE"
+    --optimizer "$OPTIMIZER" --moe_use_legacy_grouped_gemm "$LEGACY_GG"
+  )
+  if [ -n "${ENABLE_MLA:-}" ]; then args+=(--multi_latent_attention "$ENABLE_MLA"); fi
+  case "${ENABLE_MTP:-}" in
+    True) args+=(--mtp_num_layers 1 --mtp_loss_scaling_factor 0.1) ;;
+    False) args+=(--mtp_num_layers None) ;;
+  esac
+  if [ "$VPP" -gt 1 ]; then args+=(--num_virtual_stages_per_pipeline_rank "$VPP"); fi
+  if [ "$FP8" = True ]; then args+=(--fp8 hybrid); fi
+  if [ -n "${RECOMP_IDS:-}" ] || [ "$RECOMPUTE_LAYERS" -gt 0 ]; then add_recompute; fi
+  add_profile
+}
+
+# Either so many layers of each stage or chosen ones; each clears what an experiment says about the other.
+add_recompute() {
+  if [ -n "${RECOMP_IDS:-}" ]; then
+    args+=(--recompute_granularity full --recompute_layer_ids "$RECOMP_IDS")
+    args+=(--recompute_method None --recompute_num_layers None)
+  else
+    args+=(--recompute_granularity full --recompute_method block --recompute_num_layers "$RECOMPUTE_LAYERS")
+    args+=(--recompute_layer_ids None)
+  fi
+}
+
+add_profile() {
+  if [ "$PROFILE" = True ]; then
+    args+=(
+      --profile True --use_pytorch_profiler True --disable_profiler_activity_cpu "$DISABLE_CPU_TRACE"
+      --profile_step_start "$PROFILE_STEP_START" --profile_step_end "$PROFILE_STEP_END"
+    )
+  fi
+  if [ -n "${DUMP_PP_DATA:-}" ]; then args+=(--dump_pp_data True); fi
+}
+
+add_features() {
+  local feature needs_turbo=False
+  for feature in $MoE_Features; do
+    case "$feature" in
+      0) ;;
+      1)
+        needs_turbo=True
+        args+=(--use_turbo_attention True)
+        ;;
+      2)
+        needs_turbo=True
+        args+=(--use_turbo_grouped_gemm True)
+        ;;
+      3) args+=(--cross_entropy_fusion_impl te --cross_entropy_loss_fusion True) ;;
+      4)
+        needs_turbo=True
+        # Between nodes DeepEP takes 32 compute units at most.
+        if [ "$EP" -ge 16 ]; then : "${DEEPEP_NUM_CU:=32}"; else : "${DEEPEP_NUM_CU:=64}"; fi
+        args+=(
+          --use_turbo_deepep True --turbo_deepep_num_cu "$DEEPEP_NUM_CU" --turbo_deepep_use_comm_stream False
+          --moe_shared_expert_overlap False --moe_router_dtype fp32
+        )
+        ;;
+      5)
+        needs_turbo=True
+        # Stage 1 fuses router and permutation; 2 brings DeepEP and turbo grouped GEMM with it (MI300X, MI325X).
+        # A stage switches these on by itself, but the baselines say no to the first two.
+        args+=(
+          --turbo_sync_free_moe_stage "$SYNC_FREE_STAGE"
+          --moe_use_fused_router_with_aux_score True --moe_permute_fusion True
+        )
+        if [ "$SYNC_FREE_STAGE" -ge 2 ]; then
+          args+=(--use_turbo_grouped_gemm True --moe_shared_expert_overlap False --moe_router_dtype fp32)
+        fi
+        ;;
+      6) export ENABLE_NUMA_BINDING=1 HSA_KERNARG_POOL_SIZE=12582912 ;;
+      7) args+=(--manual_gc True --manual_gc_interval 1) ;;
+      8) export USING_UEP=1 ;;
+      *) die "MoE_Features: '$feature' is no feature (0 to 8, separated by spaces)" ;;
+    esac
+  done
+  if [ "$needs_turbo" = True ]; then args+=(--enable_primus_turbo True); fi
+}
+
+# What the scripts of the large released models set beside batch and sizes. LAYERS, LAYOUT, LAST_STAGE_LAYERS,
+# TURBO_ATTENTION, TURBO_RMS_NORM and ROPE_FUSION may be empty: then the experiment decides.
+add_large_model() {
+  export PRIMUS_TURBO_DEEPEP_TIMEOUT=${PRIMUS_TURBO_DEEPEP_TIMEOUT:-600}
+  : "${TURBO_GG:=False}" "${DEEPEP:=True}" "${DEEPEP_NUM_CU:=80}"
+  args+=(
+    --enable_primus_turbo True --use_turbo_grouped_gemm "$TURBO_GG" --moe_use_legacy_grouped_gemm "$LEGACY_GG"
+    --use_turbo_deepep "$DEEPEP" --turbo_deepep_num_cu "$DEEPEP_NUM_CU"
+  )
+  if [ -n "${LAYERS:-}" ]; then args+=(--num_layers "$LAYERS" --moe_layer_freq 1 --mtp_num_layers 0); fi
+  if [ -n "${TURBO_ATTENTION:-}" ]; then args+=(--use_turbo_attention "$TURBO_ATTENTION"); fi
+  if [ -n "${TURBO_RMS_NORM:-}" ]; then args+=(--use_turbo_rms_norm "$TURBO_RMS_NORM"); fi
+  if [ -n "${ROPE_FUSION:-}" ]; then args+=(--apply_rope_fusion "$ROPE_FUSION"); fi
+  if [ "${ROPE_FUSION:-}" = True ]; then args+=(--enable_experimental True); fi
+  add_recompute
+  add_stages
+  add_profile
+}
+
+# Exactly one way to cut the model: a layout, a count for the last stage, or even chunks.
+add_stages() {
+  args+=(
+    --pipeline_model_parallel_layout "${LAYOUT:-None}"
+    --decoder_last_pipeline_num_layers "${LAST_STAGE_LAYERS:-None}"
+  )
+  if [ "$VPP" -gt 1 ]; then
+    args+=(--virtual_pipeline_model_parallel_size "$VPP")
+    if [ -z "${LAYOUT:-}" ]; then args+=(--num_virtual_stages_per_pipeline_rank "$VPP"); fi
+  else
+    args+=(--virtual_pipeline_model_parallel_size None)
+  fi
+}
+
+add_learning_rate() {
+  args+=(--lr 2.2e-4 --min_lr 2.2e-5 --lr_warmup_iters 200 --lr_decay_iters 5000 --lr_decay_style cosine)
+}
+
+add_bf16_optimizer() {
+  args+=(--use_precision_aware_optimizer True --main_grads_dtype bf16 --exp_avg_dtype bf16 --exp_avg_sq_dtype bf16)
+}
+
+# `layout 7 8x6 7` prints the layout of eight stages, Et*7|t*8|...|t*7,L.
+layout() {
+  local group text=
+  local -i i
+  for group in "$@"; do
+    if [[ $group != *x* ]]; then group+=x1; fi
+    for ((i = 0; i < ${group#*x}; ++i)); do text+="|t*${group%x*}"; done
+  done
+  echo "E${text#|},L"
+}
+
+# What the four-layer proxies share: one stage of a large model's layers, all of them MoE, no trackers.
+# Turbo grouped GEMM is what they are there to show, so the legacy kind is off.
+add_proxy() {
+  export GPU_MAX_HW_QUEUES=${GPU_MAX_HW_QUEUES:-4}
+  export PRIMUS_DETERMINISTIC=${PRIMUS_DETERMINISTIC:-0}
+  : "${LAYERS:=4}" "${TURBO_GG:=True}" "${PROFILE_STEP_START:=6}" "${PROFILE_STEP_END:=7}"
+  if [ "$TURBO_GG" = True ]; then : "${LEGACY_GG:=False}"; fi
+  begin
+  add_sizes
+  add_large_model
+  add_features
+  args+=(
+    --cross_entropy_fusion_impl te --cross_entropy_loss_fusion True --pp_warmup True --mock_data True
+    --disable_last_saving True --disable_wandb True --disable_tensorboard True
+  )
+}
+
+# `launch NAME EXPERIMENT ARGUMENT...` starts the run. NAME is the first part of the run's name.
+launch() {
+  local name=$1 experiment=${EXP:-$2}
+  shift 2
+  local program=${PRIMUS_CLI:-bin/primus-cli}
+  [ -x "$program" ] || die "$program is not there; build it with 'make build', or name it with PRIMUS_CLI"
+  local precision=BF16
+  if [ "$FP8" = True ] || [[ $experiment == *-FP8-* ]]; then precision=FP8; fi
+  export PRIMUS_EXP_NAME=${PRIMUS_EXP_NAME:-${name}_${precision}_MBS${MBS}_GBS${GBS}_SEQ${SEQ_LENGTH}_TP${TP}_PP${PP}_VPP${VPP}_EP${EP}_CP${CP}_Features${MoE_Features// /-}}
+  export DUMP_PP_DIR=${DUMP_PP_DIR:-./output/${PRIMUS_TEAM:-amd}/${PRIMUS_USER:-root}/$PRIMUS_EXP_NAME/pp_dump}
+
+  local -a command=("$program")
+  if [ "${DRY_RUN:-0}" != 0 ]; then command+=(--dry-run); fi
+  case "$LAUNCH" in
+    direct | container) command+=("$LAUNCH" --) ;;
+    slurm) command+=(slurm srun -N "$NNODES" --) ;;
+    *) die "LAUNCH is '$LAUNCH'; it may be direct, slurm or container" ;;
+  esac
+  command+=(train pretrain --config "$experiment" "${args[@]}")
+  if [ -n "${EXPORT_CONFIG:-}" ]; then command+=(--export_config "$EXPORT_CONFIG"); fi
+  command+=("$@")
+
+  echo "experiment $experiment, features ${MoE_Features}, $NNODES x $GPUS_PER_NODE devices"
+  if [ -n "${LOG_FILE:-}" ]; then
+    mkdir -p "$(dirname "$LOG_FILE")"
+    "${command[@]}" 2>&1 | tee -a "$LOG_FILE"
+  else
+    "${command[@]}"
+  fi
+}
