@@ -224,7 +224,8 @@ launch() {
   [ -x "$program" ] || die "$program is not there; build it with 'make build', or name it with PRIMUS_CLI"
   local precision=BF16
   if [ "$FP8" = True ] || [[ $experiment == *-FP8-* ]]; then precision=FP8; fi
-  export PRIMUS_EXP_NAME=${PRIMUS_EXP_NAME:-${name}_${precision}_MBS${MBS}_GBS${GBS}_SEQ${SEQ_LENGTH}_TP${TP}_PP${PP}_VPP${VPP}_EP${EP}_CP${CP}_Features${MoE_Features// /-}}
+  local sizes="MBS${MBS}_GBS${GBS}_SEQ${SEQ_LENGTH}_TP${TP}_PP${PP}_VPP${VPP}_EP${EP}_CP${CP}"
+  export PRIMUS_EXP_NAME=${PRIMUS_EXP_NAME:-${name}_${precision}_${sizes}_Features${MoE_Features// /-}}
   export DUMP_PP_DIR=${DUMP_PP_DIR:-./output/${PRIMUS_TEAM:-amd}/${PRIMUS_USER:-root}/$PRIMUS_EXP_NAME/pp_dump}
 
   local -a command=("$program")
