@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/files.hpp"
+#include "base/folder_lock.hpp"
 #include "config/resolve.hpp"
 
 namespace primus::launch {
@@ -15,6 +16,8 @@ RunFolder run_folder_of(const config::Experiment& experiment) {
 RunFolder make_run_folder(const config::Experiment& experiment) {
   RunFolder folder = run_folder_of(experiment);
   make_folder(folder.path);
+  // A run that writes here now keeps its experiment. Released at once: the worker takes the lock for the whole run.
+  const FolderLock lock(folder.path);
   write_file(folder.experiment_json(), experiment.to_json());
   write_file(folder.experiment_yaml(), config::to_yaml(experiment));
   return folder;
