@@ -31,7 +31,7 @@ void add_openmp_patience(std::map<std::string, std::string>& environment) {
   for (const char* name : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
     if (std::getenv(name) != nullptr || environment.contains(name)) return;
   }
-  environment["GOMP_SPINCOUNT"] = "20000";
+  environment["GOMP_SPINCOUNT"] = "2000";
 }
 
 }  // namespace
