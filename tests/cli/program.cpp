@@ -97,6 +97,15 @@ ProgramResult Program::wait() {
   return result;
 }
 
+bool has_terminals() {
+  int master = -1;
+  int slave = -1;
+  if (openpty(&master, &slave, nullptr, nullptr, nullptr) != 0) return false;
+  close(master);
+  close(slave);
+  return true;
+}
+
 ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder,
                           const std::map<std::string, std::string>& environment) {
   return Program(words, working_folder, environment).wait();
