@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <stdexcept>
 #include <thread>
 
 namespace primus::cli {
@@ -37,6 +38,8 @@ Program::Program(const std::vector<std::string>& words, const std::string& worki
   folder_.write("out", "");
   folder_.write("err", "");
   pid_ = output == Output::kTerminal ? forkpty(&terminal_, nullptr, nullptr, nullptr) : fork();
+  // A later signal to process -1 would go to everybody.
+  if (pid_ < 0) throw std::runtime_error("no child process could be made");
   if (pid_ != 0) return;
   if (output == Output::kFiles) {
     redirect(folder_.path() / "out", STDOUT_FILENO);
