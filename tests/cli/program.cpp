@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <stdexcept>
 #include <thread>
 
 namespace primus::cli {
@@ -37,6 +38,8 @@ Program::Program(const std::vector<std::string>& words, const std::string& worki
   folder_.write("out", "");
   folder_.write("err", "");
   pid_ = output == Output::kTerminal ? forkpty(&terminal_, nullptr, nullptr, nullptr) : fork();
+  // A later signal to process -1 would go to everybody.
+  if (pid_ < 0) throw std::runtime_error("no child process could be made");
   if (pid_ != 0) return;
   if (output == Output::kFiles) {
     redirect(folder_.path() / "out", STDOUT_FILENO);
@@ -95,6 +98,15 @@ ProgramResult Program::wait() {
     result.err = read_file(folder_.path() / "err");
   }
   return result;
+}
+
+bool has_terminals() {
+  int master = -1;
+  int slave = -1;
+  if (openpty(&master, &slave, nullptr, nullptr, nullptr) != 0) return false;
+  close(master);
+  close(slave);
+  return true;
 }
 
 ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder,

@@ -44,6 +44,9 @@ class Program {
   bool is_reaped_ = false;
 };
 
+/// Can a pseudo-terminal be opened? Minimal roots and containers may have none mounted.
+bool has_terminals();
+
 /// Run to the end.
 ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder = "/tmp",
                           const std::map<std::string, std::string>& environment = {});
