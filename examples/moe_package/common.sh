@@ -213,6 +213,7 @@ add_proxy() {
   args+=(
     --cross_entropy_fusion_impl te --cross_entropy_loss_fusion True --pp_warmup True --mock_data True
     --disable_last_saving True --disable_wandb True --disable_tensorboard True
+    --profile "$PROFILE" --profile_step_start "$PROFILE_STEP_START" --profile_step_end "$PROFILE_STEP_END"
   )
 }
 

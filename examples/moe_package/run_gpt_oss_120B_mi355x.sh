@@ -18,4 +18,6 @@ add_sizes
 add_switches
 add_features
 args+=(--pp_warmup True --torch_profiler_use_gzip False)
-launch GptOss120B_MI355X examples/megatron/configs/MI355X/gpt_oss_120B-BF16-pretrain.yaml "$@"
+precision=BF16
+if [ "$FP8" = True ]; then precision=FP8; fi
+launch GptOss120B_MI355X "examples/megatron/configs/MI355X/gpt_oss_120B-$precision-pretrain.yaml" "$@"

@@ -47,25 +47,41 @@ constexpr Key no_effect(std::string_view name, KeyType type, std::string_view de
 
 std::span<const Key> structure_keys();
 std::span<const Key> position_keys();
+std::span<const Key> attention_keys();
 std::span<const Key> latent_attention_keys();
+std::span<const Key> linear_attention_keys();
+std::span<const Key> deepseek_v4_keys();
+std::span<const Key> kimi_k3_keys();
+std::span<const Key> mixed_layer_keys();
 std::span<const Key> tokenizer_keys();
 std::span<const Key> init_and_fusion_keys();
 std::span<const Key> moe_keys();
+std::span<const Key> dispatch_keys();
 std::span<const Key> turbo_keys();
 std::span<const Key> parallel_keys();
+std::span<const Key> sharding_keys();
 std::span<const Key> communication_keys();
 std::span<const Key> pipeline_keys();
+std::span<const Key> offload_keys();
+std::span<const Key> graph_keys();
+std::span<const Key> recompute_keys();
 std::span<const Key> precision_keys();
 std::span<const Key> low_precision_keys();
 std::span<const Key> training_keys();
-std::span<const Key> exit_keys();
 std::span<const Key> optimizer_keys();
 std::span<const Key> learning_rate_keys();
 std::span<const Key> data_keys();
 std::span<const Key> checkpoint_keys();
-std::span<const Key> recompute_keys();
+std::span<const Key> exit_keys();
+std::span<const Key> restart_keys();
 std::span<const Key> logging_keys();
 std::span<const Key> profile_keys();
 std::span<const Key> runtime_keys();
+std::span<const Key> fine_tuning_keys();
+std::span<const Key> distillation_keys();
+std::span<const Key> image_keys();
+std::span<const Key> retrieval_keys();
+std::span<const Key> serving_keys();
+std::span<const Key> reinforcement_keys();
 
 }  // namespace primus::config::rows

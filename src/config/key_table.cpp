@@ -20,12 +20,25 @@ struct Pair {
   std::string_view target;
 };
 
-// Megatron's argument is --norm-epsilon and its attribute layernorm_epsilon: presets use either.
+// Megatron's argument is --norm-epsilon and its attribute layernorm_epsilon: presets use either. The others are
+// spellings of other releases and of model families.
 constexpr Pair kAliases[] = {
     {"layernorm_epsilon", "norm_epsilon"},
+    {"layernorm_zero_centered_gamma", "apply_layernorm_1p"},
+    {"yarn_original_max_position_embeddings", "original_max_position_embeddings"},
+    {"yarn_beta_fast", "beta_fast"},
+    {"yarn_beta_slow", "beta_slow"},
+    {"num_nextn_predict_layers", "mtp_num_layers"},
+    {"routed_expert_hidden_size", "moe_latent_size"},
     {"moe_router_padding_for_fp8", "moe_router_padding_for_quantization"},
     {"muon_nesterov", "muon_use_nesterov"},
     {"fp4_param_gather", "fp4_param"},
+    {"output_logit_dtype", "logit_dtype"},
+    {"fully_parallel_save", "ckpt_fully_parallel_save"},
+    {"use_gloo_process_groups", "enable_gloo_process_groups"},
+    {"use_nccl_ub", "nccl_ub"},
+    {"keep_fp8_transpose_cache", "keep_fp8_transpose_cache_when_using_custom_fsdp"},
+    {"cuda_graph_scope_deprecated", "cuda_graph_scope"},
 };
 
 constexpr Pair kRemoved[] = {
@@ -95,29 +108,45 @@ bool equals(const Value& value, std::string_view text) {
 
 std::span<const KeySection> key_sections() {
   using namespace rows;
-  static const std::array<KeySection, 22> sections = {{
+  static const std::array<KeySection, 38> sections = {{
       {"structure", structure_keys()},
       {"position", position_keys()},
+      {"attention", attention_keys()},
       {"latent attention", latent_attention_keys()},
+      {"linear attention", linear_attention_keys()},
+      {"DeepSeek-V4", deepseek_v4_keys()},
+      {"Kimi K3", kimi_k3_keys()},
+      {"mixed layers", mixed_layer_keys()},
       {"tokenizer", tokenizer_keys()},
       {"initialisation and fusion", init_and_fusion_keys()},
       {"mixture of experts", moe_keys()},
+      {"token dispatch", dispatch_keys()},
       {"turbo", turbo_keys()},
       {"parallelism", parallel_keys()},
+      {"sharding", sharding_keys()},
       {"communication", communication_keys()},
       {"pipeline", pipeline_keys()},
+      {"offloading", offload_keys()},
+      {"recorded steps", graph_keys()},
+      {"recompute", recompute_keys()},
       {"precision", precision_keys()},
       {"low precision", low_precision_keys()},
       {"training", training_keys()},
-      {"exit and faults", exit_keys()},
       {"optimizer", optimizer_keys()},
       {"learning rate", learning_rate_keys()},
       {"data", data_keys()},
       {"checkpoint", checkpoint_keys()},
-      {"recompute", recompute_keys()},
+      {"exit and faults", exit_keys()},
+      {"restart", restart_keys()},
       {"logging", logging_keys()},
       {"profiling", profile_keys()},
       {"runtime", runtime_keys()},
+      {"fine-tuning", fine_tuning_keys()},
+      {"distillation", distillation_keys()},
+      {"images", image_keys()},
+      {"retrieval", retrieval_keys()},
+      {"serving", serving_keys()},
+      {"reinforcement learning", reinforcement_keys()},
   }};
   return sections;
 }

@@ -5,6 +5,7 @@
 namespace primus::config::rows {
 namespace {
 
+constexpr std::string_view kNothingSent = "nothing is sent anywhere";
 constexpr std::string_view kNoPython = "there is no Python runtime";
 constexpr std::string_view kOneLog = "the worker prints the same lines at every level";
 
@@ -60,6 +61,14 @@ constexpr Key kLogging[] = {
   no_effect("stderr_sink_level", kText, "INFO", "", "Level of the terminal's log.", kOneLog),
   no_effect("use_rocm_mem_info", kBool, "false", "", "Device memory by an external tool each step.", "memory is in the log line"),
   no_effect("use_rocm_mem_info_iters", kIntList, "[1, 2]", "", "Steps at which it asks.", "memory is in the log line"),
+  no_effect("log_device_memory_used", kBool, "false", "", "Device memory in the log line.", "memory is in the log line"),
+  planned_detail("log_memory_interval", kInt, "null", ">=1", "Steps between lines about memory."),
+  planned("log_energy", kBool, "false", "", "Energy in the log line."),
+  planned("log_max_attention_logit", kBool, "false", "", "Largest attention logit in the log line."),
+  no_effect("otel_enabled", kBool, "false", "", "Spans to a tracing service.", kNothingSent),
+  no_effect("otel_service_name", kText, "null", "", "Name at that service.", kNothingSent),
+  no_effect("otel_span_groups", kText, "null", "", "Which spans are sent.", kNothingSent),
+  planned("dump_param_to_param_group_map", kText, "null", "", "File that lists the optimizer's groups."),
 };
 
 constexpr Key kProfile[] = {
@@ -74,6 +83,11 @@ constexpr Key kProfile[] = {
   planned_detail("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
   planned("record_memory_history", kBool, "false", "", "Record every allocation."),
   planned_detail("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
+  planned_detail("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers."),
+  planned_detail("record_shapes", kBool, "false", "", "Shapes in those ranges."),
+  planned_detail("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes."),
+  planned_detail("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks."),
+  planned_detail("pytorch_profiler_collect_chakra", kBool, "false", "", "Record an execution trace."),
 };
 
 constexpr Key kRuntime[] = {

@@ -45,6 +45,9 @@ constexpr Key kPrecision[] = {
   no_effect("accumulate_allreduce_grads_in_fp32", kBool, "false", "", "Gradients added up and reduced in fp32.", "main gradients are fp32"),
   no_effect("te_rng_tracker", kBool, "false", "", "Random state kept by another library.", "random numbers are keyed by seed, name and index"),
   no_effect("inference_rng_tracker", kBool, "false", "", "Random state for inference.", "random numbers are keyed by seed, name and index"),
+  planned("logit_dtype", kText, "null", "bf16|fp32", "Number type of the output logits."),
+  no_effect("disable_bf16_reduced_precision_matmul", kBool, "false", "", "Whole sums in fp32 inside bf16 products.", "they always are"),
+  no_effect("te_precision_config_file", kText, "null", "", "File of another library's number types.", "the keys here say the number types"),
 };
 
 constexpr Key kLowPrecision[] = {
@@ -65,6 +68,10 @@ constexpr Key kLowPrecision[] = {
   planned_detail("weight_deosc_ratio", kReal, "4.0", ">0", "Swing that counts."),
   planned_detail("weight_deosc_start_step", kInt, "0", ">=0", "First step with damping."),
   planned_detail("weight_deosc_log_freq", kInt, "0", ">=0", "Steps between reports on damping."),
+  planned_detail("fp8_output_proj", kBool, "false", "", "Output layer in fp8 too."),
+  planned_detail("fp8_quantizer_factory", kText, "null", "", "Python function that makes fp8 scales."),
+  planned_detail("fp4_quantizer_factory", kText, "null", "", "Python function that makes fp4 scales."),
+  planned_detail("reuse_grad_buf_for_mxfp8_param_ag", kBool, "false", "", "Gather fp8 parameters in the gradients' buffer."),
 };
 
 }  // namespace

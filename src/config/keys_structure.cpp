@@ -35,7 +35,7 @@ constexpr Key kStructure[] = {
   planned("apply_layernorm_1p", kBool, "false", "", "Norm weights stored as their difference from one."),
   planned("mtp_num_layers", kInt, "null", ">=0", "Multi-token prediction depths after the decoder.", "parameter counts know it; training it is planned", "null|0"),
   planned_detail("mtp_loss_scaling_factor", kReal, "0.1", ">=0", "Weight of the multi-token prediction loss."),
-  works("model_type", kText, "gpt", "gpt", "Kind of model."),
+  works_for("model_type", kText, "gpt", "gpt|deepseek_v4|kimi_k3", "gpt", "Kind of model.", "DeepSeek-V4 and Kimi K3"),
   planned("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "", "null|0"),
   no_effect("decoder_num_layers", kInt, "null", ">=0", "Decoder layers of an encoder-decoder model.", "num_layers counts the decoder's layers"),
   no_effect("attention_backend", kText, "auto", "auto|flash|fused|unfused|local", "Which attention kernel family runs.", "the kernel is chosen by shape and device"),
@@ -92,6 +92,18 @@ constexpr Key kTokenizer[] = {
   planned_detail("tiktoken_special_tokens", kTextList, "null", "", "Names of a tiktoken vocabulary's special tokens."),
   no_effect("legacy_tokenizer", kBool, "false", "", "Old tokenizer classes.", "there is one implementation"),
   no_effect("trust_remote_code", kBool, "false", "", "Let a tokenizer run Python code from the hub.", "nothing here runs Python code"),
+  planned_detail("special_tokens", kTextList, "null", "", "Further special tokens."),
+  planned_detail("chat_template", kText, "null", "", "Form of a conversation."),
+  planned_detail("metadata_path", kText, "null", "", "File that describes the tokenizer."),
+  planned("null_tokenizer_eod_id", kInt, "null", ">=0", "End-of-document token of made-up data."),
+  no_effect("null_tokenizer_pad_id", kInt, "-1", "", "Filling token of made-up data.", "samples are never filled up"),
+  planned("padded_vocab_size", kInt, "null", ">=1", "Size of the padded vocabulary, when it is given."),
+  planned("pad_vocab_size", kBool, "true", "", "Pad the vocabulary."),
+  planned_detail("tokenizer_hf_no_include_special_tokens", kBool, "false", "", "Special tokens in text are plain text."),
+  no_effect("tokenizer_hf_no_use_fast", kBool, "false", "", "Slow tokenizer classes.", "there is one implementation"),
+  planned_detail("tokenizer_sentencepiece_legacy", kBool, "false", "", "Older splitting of words."),
+  planned_detail("tokenizer_sentencepiece_ignore_extra_whitespaces", kBool, "true", "", "Runs of spaces count as one."),
+  no_effect("use_gigatoken", kBool, "false", "", "Another library's tokenizer.", "there is one implementation"),
 };
 
 }  // namespace

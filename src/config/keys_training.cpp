@@ -1,9 +1,11 @@
-// Rows: training loop, how a run ends, optimizer, learning rate.
+// Rows: training loop, optimizer, learning rate.
 #include "config/key_rows.hpp"
 
 // clang-format off
 namespace primus::config::rows {
 namespace {
+
+constexpr std::string_view kByShape = "kernels are chosen by shape and device";
 
 constexpr Key kTraining[] = {
   works("micro_batch_size", kInt, "2", "1..100000000", "Sequences of one forward and backward pass on a rank."),
@@ -34,31 +36,11 @@ constexpr Key kTraining[] = {
   no_effect("enable_experimental", kBool, "false", "", "Allow experimental features.", "features are switched on by their own keys"),
   no_effect("onnx_safe", kBool, "null", "", "Work around an exporter.", "nothing is exported to ONNX"),
   no_effect("bert_binary_head", kBool, "true", "", "Second head of BERT.", "models here are decoders"),
-};
-
-constexpr Key kExit[] = {
-  works("exit_interval", kInt, "null", ">=1", "End the run at a step that this divides."),
-  works("deterministic_mode", kBool, "false", "", "Two runs give the same bits.", "always so on the CPU"),
-  no_effect("exit_signal_handler", kBool, "false", "", "End cleanly on SIGTERM.", "always on"),
-  planned("exit_duration_in_mins", kInt, "null", ">=1", "End the run after this time."),
-  planned_detail("exit_on_missing_checkpoint", kBool, "false", "", "End when the checkpoint to load is not there."),
-  planned("replication", kBool, "false", "", "Local checkpoints copied to other nodes."),
-  planned_detail("replication_jump", kInt, "null", ">=1", "Distance between such copies."),
-  planned_detail("replication_factor", kInt, "null", ">=1", "Number of such copies."),
-  planned("check_weight_hash_across_dp_replicas_interval", kInt, "null", ">=1", "Steps between comparisons of the replicas' weights."),
-  planned("adlr_autoresume", kBool, "false", "", "Resume through a cluster's own service."),
-  planned_detail("adlr_autoresume_interval", kInt, "1000", ">=1", "Steps between questions to that service."),
-  planned("error_injection_rate", kInt, "0", ">=0", "Wrong results on purpose, for tests of the checks."),
-  planned_detail("error_injection_type", kText, "transient_error", "correct_result|transient_error|persistent_error", "Kind of wrong result."),
-  planned("rerun_mode", kText, "disabled", "disabled|validate_results|report_stats", "Run suspicious steps again."),
-  planned("log_straggler", kBool, "false", "", "Report ranks that are slow."),
-  planned_detail("disable_straggler_on_startup", kBool, "false", "", "Such reports wait for a command."),
-  planned_detail("straggler_ctrlr_port", kInt, "65535", "1..65535", "Port of that command."),
-  planned_detail("straggler_minmax_count", kInt, "1", ">=1", "How many slow and fast ranks are named."),
-  planned("enable_ft_package", kBool, "false", "", "Watch ranks through a fault-tolerance package."),
-  planned_detail("calc_ft_timeouts", kBool, "false", "", "Measure that package's time limits."),
-  planned("run_workload_inspector_server", kBool, "false", "", "Server that answers questions about the run."),
-  planned("inprocess_restart", kBool, "false", "", "Start again without a new process."),
+  planned("step_batch_size_schedule", kText, "null", "", "Global batch by steps, as steps and sizes."),
+  planned("eval_global_batch_size", kInt, "null", ">=1", "Global batch of an evaluation."),
+  planned("eval_micro_batch_size", kInt, "null", ">=1", "Micro-batch of an evaluation."),
+  planned("start_eval_at_iter", kInt, "null", ">=0", "First step at which an evaluation may come."),
+  planned_detail("validation_set_names", kTextList, "null", "", "Names of several held-out sets."),
 };
 
 constexpr Key kOptimizer[] = {
@@ -92,6 +74,13 @@ constexpr Key kOptimizer[] = {
   works_for("main_params_dtype", kText, "fp32", "fp32|fp16", "fp32", "Number type of the master weights."),
   works_for("exp_avg_dtype", kText, "fp32", "fp32|fp16|bf16|fp8", "fp32", "Number type of the first moment."),
   works_for("exp_avg_sq_dtype", kText, "fp32", "fp32|fp16|bf16|fp8", "fp32", "Number type of the second moment."),
+  planned_detail("lion_beta1", kReal, "0.95", "0..<1", "Lion: weight of the past in the update."),
+  planned_detail("lion_beta2", kReal, "0.98", "0..<1", "Lion: decay of the moment."),
+  planned_detail("muon_coefficient_type", kText, "quintic", "", "Muon: coefficients of its iteration."),
+  planned_detail("muon_scalar_optimizer", kText, "adam", "adam|lion", "Muon: optimizer of vectors and embeddings."),
+  no_effect("muon_use_syrk", kBool, "false", "", "Muon: symmetric matrix products.", kByShape),
+  planned("apply_wd_to_qk_layernorm", kBool, "false", "", "Weight decay on the norms of queries and keys."),
+  planned("no_weight_decay_cond_type", kText, "null", "apply_wd_to_qk_layernorm", "Which vectors have weight decay after all."),
 };
 
 constexpr Key kLearningRate[] = {
@@ -117,7 +106,6 @@ constexpr Key kLearningRate[] = {
 }  // namespace
 
 std::span<const Key> training_keys() { return kTraining; }
-std::span<const Key> exit_keys() { return kExit; }
 std::span<const Key> optimizer_keys() { return kOptimizer; }
 std::span<const Key> learning_rate_keys() { return kLearningRate; }
 

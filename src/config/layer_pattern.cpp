@@ -122,9 +122,9 @@ ListExpression parse_list_expression(std::string_view text) {
   return ListParser(text).run();
 }
 
-std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers) {
+std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers, std::string_view key) {
   if (const auto* every = std::get_if<std::int64_t>(&frequency.data)) {
-    if (*every < 1) throw UserError(fmt::format("moe_layer_freq: expected an integer >= 1, found {}", *every));
+    if (*every < 1) throw UserError(fmt::format("{}: expected an integer >= 1, found {}", key, *every));
     std::vector<std::int64_t> pattern(static_cast<std::size_t>(num_layers), 0);
     for (std::int64_t layer = 0; layer < num_layers; layer += *every) pattern[static_cast<std::size_t>(layer)] = 1;
     return pattern;
@@ -137,13 +137,13 @@ std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int6
   } else {
     list.error = "it is neither an integer nor a list";
   }
-  if (!list.error.empty()) throw UserError(fmt::format("moe_layer_freq: {}", list.error));
+  if (!list.error.empty()) throw UserError(fmt::format("{}: {}", key, list.error));
   if (static_cast<std::int64_t>(list.items.size()) != num_layers) {
     throw UserError(
-        fmt::format("moe_layer_freq: the pattern is for {} layers, the model has {}", list.items.size(), num_layers));
+        fmt::format("{}: the pattern is for {} layers, the model has {}", key, list.items.size(), num_layers));
   }
   for (const std::int64_t item : list.items) {
-    if (item != 0 && item != 1) throw UserError(fmt::format("moe_layer_freq: expected 0 or 1, found {}", item));
+    if (item != 0 && item != 1) throw UserError(fmt::format("{}: expected 0 or 1, found {}", key, item));
   }
   return list.items;
 }

@@ -19,7 +19,8 @@ struct ListExpression {
 ListExpression parse_list_expression(std::string_view text);
 
 /// Value 1 for each MoE layer, 0 for each dense one. `frequency` n makes every n-th layer MoE, the first included.
-/// Throws UserError if the pattern is malformed or its length is not `num_layers`.
-std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers);
+/// Throws UserError, which names `key`, if the pattern is malformed or its length is not `num_layers`.
+std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers,
+                                               std::string_view key = "moe_layer_freq");
 
 }  // namespace primus::config

@@ -15,7 +15,29 @@ std::int64_t attention_weights(const ModelSpec& spec) {
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
   const std::int64_t q = gqa.num_heads * gqa.head_dim;
   const std::int64_t kv = gqa.num_query_groups * gqa.head_dim;
-  return hidden * (q + 2 * kv) + q * hidden;
+  const std::int64_t gate = gqa.output_gate == Part::kPresent ? q : 0;
+  return hidden * (q + 2 * kv + gate) + q * hidden;
+}
+
+/// The same of a gated delta net; Megatron counts its state update as four products of a value head with itself.
+std::int64_t gated_delta_weights(const ModelSpec& spec) {
+  const GatedDeltaSpec& delta = spec.gated_delta;
+  const std::int64_t projected = 2 * delta.key_width() + 2 * delta.value_width() + 2 * delta.num_value_heads;
+  const std::int64_t convolved = 2 * delta.key_width() + delta.value_width();
+  const std::int64_t update = delta.num_value_heads * delta.value_head_dim * delta.value_head_dim * 4;
+  return spec.hidden_size * projected + delta.kernel_size * convolved + update + spec.hidden_size * delta.value_width();
+}
+
+/// The same of a short convolution between two projections.
+std::int64_t short_convolution_weights(const ModelSpec& spec) {
+  return 4 * spec.hidden_size * spec.hidden_size + spec.short_convolution.kernel_size * spec.hidden_size;
+}
+
+/// Weights that one token meets in its routed experts.
+std::int64_t expert_weights(const ModelSpec& spec, const MoeSpec& moe) {
+  const std::int64_t width = moe.latent ? moe.latent->size : spec.hidden_size;
+  const std::int64_t latent = moe.latent ? 2 * spec.hidden_size * width : 0;
+  return spec.num_mlp_matrices() * width * moe.ffn_hidden_size * moe.router.top_k + latent;
 }
 
 /// Sum of the query/key and value sizes of all heads: the work of one score and its weighted value.
@@ -33,15 +55,29 @@ FlopsPerToken flops_per_token(const ModelSpec& spec) {
   FlopsPerToken flops;
   const std::int64_t moe_layers = spec.num_moe_layers();
   const std::int64_t dense_layers = spec.num_layers() - moe_layers;
-  flops.attention_linear = 2 * spec.num_layers() * attention_weights(spec);
-  flops.attention_core = spec.num_layers() * attention_widths(spec) * spec.seq_length;  // 2 · seq/2
-  flops.dense_mlp = 2 * 3 * spec.hidden_size * spec.dense_ffn_hidden_size * dense_layers;
+  const std::int64_t attention_layers = spec.num_layers_of(MixerKind::kAttention);
+  flops.attention_linear = 2 * (attention_layers * attention_weights(spec) +
+                                spec.num_layers_of(MixerKind::kGatedDelta) * gated_delta_weights(spec) +
+                                spec.num_layers_of(MixerKind::kShortConvolution) * short_convolution_weights(spec));
+  flops.attention_core = attention_layers * attention_widths(spec) * spec.seq_length;  // 2 · seq/2
+  const std::int64_t mlp_factor = 2 * spec.num_mlp_matrices() * spec.hidden_size;
+  flops.dense_mlp = mlp_factor * spec.dense_ffn_hidden_size * dense_layers;
   if (spec.moe) {
-    flops.experts = 2 * 3 * spec.hidden_size * spec.moe->ffn_hidden_size * spec.moe->router.top_k * moe_layers;
-    flops.shared_experts = 2 * 3 * spec.hidden_size * spec.moe->shared_ffn_hidden_size * moe_layers;
+    flops.experts = 2 * expert_weights(spec, *spec.moe) * moe_layers;
+    flops.shared_experts = mlp_factor * spec.moe->shared_ffn_hidden_size * moe_layers;
   }
   flops.output = 2 * spec.hidden_size * spec.padded_vocab_size;
   return flops;
+}
+
+std::int64_t mtp_training_flops_per_token(const ModelSpec& spec) {
+  if (spec.num_mtp_layers == 0 || spec.layers.empty()) return 0;
+  // Each depth is one more layer of the last layer's kind, one more output, and a projection of two streams into one.
+  ModelSpec depth = spec;
+  depth.layers = {spec.layers.back()};
+  depth.mixers = {spec.mixer(static_cast<int>(spec.num_layers()) - 1)};
+  const std::int64_t joining = 3 * spec.hidden_size + 2 * spec.hidden_size * spec.hidden_size;
+  return spec.num_mtp_layers * (flops_per_token(depth).training() + 6 * joining);
 }
 
 }  // namespace primus::model

@@ -20,7 +20,10 @@ struct FlopsPerToken {
   std::int64_t training() const { return 3 * forward(); }
 };
 
-/// The main model at spec.seq_length; MTP is not part of it.
+/// The main model at spec.seq_length; MTP is not part of it, and parts that architecture.hpp calls not counted neither.
 FlopsPerToken flops_per_token(const ModelSpec& spec);
+
+/// What the multi-token prediction depths add to flops_per_token(spec).training().
+std::int64_t mtp_training_flops_per_token(const ModelSpec& spec);
 
 }  // namespace primus::model

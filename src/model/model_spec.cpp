@@ -1,5 +1,7 @@
 #include "model/model_spec.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -26,13 +28,18 @@ RopeSpec rope_spec(const Experiment& experiment, std::int64_t rotary_dim, RopeTy
   return rope;
 }
 
+Part part(bool is_present) {
+  return is_present ? Part::kPresent : Part::kAbsent;
+}
+
 MlaSpec mla_spec(const Experiment& experiment) {
   return MlaSpec{.num_heads = experiment.get_int("num_attention_heads"),
                  .q_lora_rank = experiment.get_optional_int("q_lora_rank"),
                  .kv_lora_rank = experiment.get_int("kv_lora_rank"),
                  .qk_head_dim = experiment.get_int("qk_head_dim"),
                  .qk_pos_emb_head_dim = experiment.get_int("qk_pos_emb_head_dim"),
-                 .v_head_dim = experiment.get_int("v_head_dim")};
+                 .v_head_dim = experiment.get_int("v_head_dim"),
+                 .latent_norms = part(experiment.get_bool("qk_layernorm"))};
 }
 
 GqaSpec gqa_spec(const Experiment& experiment) {
@@ -42,6 +49,9 @@ GqaSpec gqa_spec(const Experiment& experiment) {
                              ? experiment.get_optional_int("num_query_groups").value_or(gqa.num_heads)
                              : gqa.num_heads;
   gqa.head_dim = experiment.get_optional_int("kv_channels").value_or(experiment.get_int("hidden_size") / gqa.num_heads);
+  gqa.qk_norms = part(experiment.get_bool("qk_layernorm"));
+  gqa.qkv_bias = part(experiment.get_bool("add_qkv_bias") || experiment.get_bool("add_bias_linear"));
+  gqa.output_gate = part(experiment.get_bool("attention_output_gate"));
   return gqa;
 }
 
@@ -84,6 +94,85 @@ std::int64_t dense_ffn(const Experiment& experiment, std::int64_t hidden_size) {
   return experiment.get_bool("swiglu") ? hidden_size * 4 * 2 / 3 / 64 * 64 : hidden_size * 4;
 }
 
+MoeSpec moe_spec(const Experiment& experiment, std::int64_t num_experts, std::int64_t dense_ffn_hidden_size) {
+  MoeSpec moe;
+  moe.router = router_spec(experiment, num_experts);
+  moe.ffn_hidden_size = experiment.get_optional_int("moe_ffn_hidden_size").value_or(dense_ffn_hidden_size);
+  moe.shared_ffn_hidden_size = experiment.get_optional_int("moe_shared_expert_intermediate_size").value_or(0);
+  moe.shared_gate = part(experiment.get_bool("moe_shared_expert_gate"));
+  if (const auto size = experiment.get_optional_int("moe_latent_size")) {
+    moe.latent = LatentExpertSpec{*size, part(experiment.get_bool("latent_moe_use_norm"))};
+  }
+  return moe;
+}
+
+/// Which layers have linear attention: n means all but every n-th, the other way round than moe_layer_freq.
+std::vector<MixerKind> linear_attention_mixers(const config::Value& frequency, std::int64_t num_layers,
+                                               MixerKind linear) {
+  std::vector<MixerKind> mixers(static_cast<std::size_t>(num_layers), MixerKind::kAttention);
+  if (const auto* every = std::get_if<std::int64_t>(&frequency.data)) {
+    for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+      if ((layer + 1) % *every != 0) mixers[static_cast<std::size_t>(layer)] = linear;
+    }
+    return mixers;
+  }
+  const std::vector<std::int64_t> pattern =
+      config::expand_layer_pattern(frequency, num_layers, "linear_attention_freq");
+  for (std::size_t i = 0; i < mixers.size(); ++i) mixers[i] = pattern[i] != 0 ? linear : MixerKind::kAttention;
+  return mixers;
+}
+
+/// Empty where every layer has attention.
+std::vector<MixerKind> mixer_kinds(const Experiment& experiment, std::int64_t num_layers) {
+  const auto all = [&](MixerKind mixer) { return std::vector(static_cast<std::size_t>(num_layers), mixer); };
+  if (experiment.get_string("model_type") != "gpt") return all(MixerKind::kUnknown);
+  for (const char* key : {"hybrid_layer_pattern", "hybrid_override_pattern", "heterogeneous_layers_config_path",
+                          "heterogeneous_layers_config_encoded_json"}) {
+    if (!experiment.is_null(key)) return all(MixerKind::kUnknown);
+  }
+  if (const std::vector<std::string> types = experiment.get_strings("lfm_layer_types"); !types.empty()) {
+    if (static_cast<std::int64_t>(types.size()) != num_layers) {
+      throw UserError(fmt::format("lfm_layer_types: {} kinds for {} layers", types.size(), num_layers));
+    }
+    std::vector<MixerKind> mixers;
+    for (const std::string& type : types) {
+      mixers.push_back(type == "conv" ? MixerKind::kShortConvolution : MixerKind::kAttention);
+    }
+    return mixers;
+  }
+  const auto variant = experiment.get_optional_string("experimental_attention_variant");
+  if (!variant) return {};
+  if (*variant == "dsa") return all(MixerKind::kUnknown);
+  if (experiment.is_null("linear_attention_freq")) return {};
+  const bool is_known = *variant == "gated_delta_net" || *variant == "gdn";
+  return linear_attention_mixers(experiment.setting("linear_attention_freq").value, num_layers,
+                                 is_known ? MixerKind::kGatedDelta : MixerKind::kUnknown);
+}
+
+GatedDeltaSpec gated_delta_spec(const Experiment& experiment) {
+  return GatedDeltaSpec{.num_key_heads = experiment.get_int("linear_num_key_heads"),
+                        .num_value_heads = experiment.get_int("linear_num_value_heads"),
+                        .key_head_dim = experiment.get_int("linear_key_head_dim"),
+                        .value_head_dim = experiment.get_int("linear_value_head_dim"),
+                        .kernel_size = experiment.get_int("linear_conv_kernel_dim")};
+}
+
+/// The parts that few models have.
+void add_variants(const Experiment& experiment, ModelSpec& spec) {
+  spec.mixers = mixer_kinds(experiment, experiment.get_int("num_layers"));
+  spec.gated_delta = gated_delta_spec(experiment);
+  spec.short_convolution = {experiment.get_int("conv_L_cache"), part(experiment.get_bool("conv_bias"))};
+  spec.mlp_gate = part(experiment.get_bool("swiglu") || experiment.get_bool("quick_geglu"));
+  spec.linear_bias = part(experiment.get_bool("add_bias_linear"));
+  const bool has_sinks =
+      experiment.get_bool("use_sink_attention") || experiment.get_string("softmax_type") == "learnable";
+  spec.sinks = part(has_sinks);
+  if (experiment.get_string("position_embedding_type") == "learned_absolute") {
+    spec.num_learned_positions = experiment.get_optional_int("max_position_embeddings").value_or(spec.seq_length);
+  }
+  spec.norm = experiment.get_string("normalization") == "LayerNorm" ? NormKind::kLayer : NormKind::kRms;
+}
+
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -92,6 +181,15 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 std::int64_t ModelSpec::num_moe_layers() const {
   return std::count(layers.begin(), layers.end(), LayerKind::kMoe);
+}
+
+std::int64_t ModelSpec::num_layers_of(MixerKind mixer) const {
+  if (mixers.empty()) return mixer == MixerKind::kAttention ? num_layers() : 0;
+  return std::count(mixers.begin(), mixers.end(), mixer);
+}
+
+MixerKind ModelSpec::mixer(int layer) const {
+  return mixers.empty() ? MixerKind::kAttention : mixers.at(static_cast<std::size_t>(layer));
 }
 
 std::int64_t ModelSpec::num_heads() const {
@@ -132,14 +230,11 @@ ModelSpec build_model_spec(const Experiment& experiment) {
   }
   if (const auto num_experts = experiment.get_optional_int("num_experts")) {
     spec.layers = layer_kinds(experiment.setting("moe_layer_freq").value, num_layers);
-    MoeSpec moe;
-    moe.router = router_spec(experiment, *num_experts);
-    moe.ffn_hidden_size = experiment.get_optional_int("moe_ffn_hidden_size").value_or(spec.dense_ffn_hidden_size);
-    moe.shared_ffn_hidden_size = experiment.get_optional_int("moe_shared_expert_intermediate_size").value_or(0);
-    spec.moe = moe;
+    spec.moe = moe_spec(experiment, *num_experts, spec.dense_ffn_hidden_size);
   } else {
     spec.layers.assign(static_cast<std::size_t>(num_layers), LayerKind::kDense);
   }
+  add_variants(experiment, spec);
   return spec;
 }
 

@@ -13,6 +13,9 @@ namespace primus::model {
 
 enum class RopeType { kRope, kYarn };
 
+/// A part that a model may have or not.
+enum class Part { kAbsent, kPresent };
+
 /// Rotary embedding (decision 13); `rotary_dim` elements of each head are rotated.
 struct RopeSpec {
   RopeType type = RopeType::kRope;
@@ -34,6 +37,7 @@ struct MlaSpec {
   std::int64_t qk_head_dim = 0;          // without position
   std::int64_t qk_pos_emb_head_dim = 0;  // rotated part
   std::int64_t v_head_dim = 0;
+  Part latent_norms = Part::kPresent;
 
   std::int64_t query_dim() const { return qk_head_dim + qk_pos_emb_head_dim; }
 };
@@ -43,6 +47,9 @@ struct GqaSpec {
   std::int64_t num_heads = 0;
   std::int64_t num_query_groups = 0;
   std::int64_t head_dim = 0;
+  Part qk_norms = Part::kAbsent;     // on each head's query and key
+  Part qkv_bias = Part::kAbsent;     // the output projection's bias follows ModelSpec::linear_bias
+  Part output_gate = Part::kAbsent;  // as wide as the queries
 };
 
 using AttentionSpec = std::variant<MlaSpec, GqaSpec>;
@@ -64,14 +71,44 @@ struct RouterSpec {
   enum class ExpertBias { kOff, kOn } expert_bias = ExpertBias::kOff;
 };
 
+/// Routed experts that work in a space narrower than the residual stream.
+struct LatentExpertSpec {
+  std::int64_t size = 0;
+  Part norm = Part::kAbsent;
+};
+
 struct MoeSpec {
   RouterSpec router;
   std::int64_t ffn_hidden_size = 0;
   std::int64_t shared_ffn_hidden_size = 0;  // over all shared experts; 0: none
+  Part shared_gate = Part::kAbsent;         // one sigmoid gate a token on the shared experts
+  std::optional<LatentExpertSpec> latent;
+};
+
+/// Gated delta net: linear attention behind a short convolution.
+struct GatedDeltaSpec {
+  std::int64_t num_key_heads = 0;
+  std::int64_t num_value_heads = 0;
+  std::int64_t key_head_dim = 0;
+  std::int64_t value_head_dim = 0;
+  std::int64_t kernel_size = 0;
+
+  std::int64_t key_width() const { return num_key_heads * key_head_dim; }
+  std::int64_t value_width() const { return num_value_heads * value_head_dim; }
+};
+
+/// LFM2's gated short convolution.
+struct ShortConvolutionSpec {
+  std::int64_t kernel_size = 0;
+  Part bias = Part::kAbsent;
 };
 
 enum class LayerKind { kDense, kMoe };
+
+/// What mixes the tokens of a layer. kUnknown: a kind whose shapes are not known here, and which is not counted.
+enum class MixerKind { kAttention, kGatedDelta, kShortConvolution, kUnknown };
 enum class OutputWeight { kOwn, kTiedToEmbedding };
+enum class NormKind { kRms, kLayer };
 
 struct ModelSpec {
   std::int64_t hidden_size = 0;
@@ -79,18 +116,33 @@ struct ModelSpec {
   std::int64_t vocab_size = 0;         // the tokenizer's
   std::int64_t padded_vocab_size = 0;  // what is allocated
   std::vector<LayerKind> layers;
+  std::vector<MixerKind> mixers;  // empty: attention in every layer
   std::int64_t num_mtp_layers = 0;
   AttentionSpec attention;
   RopeSpec rope;
   std::int64_t dense_ffn_hidden_size = 0;
   std::optional<MoeSpec> moe;
+  GatedDeltaSpec gated_delta;              // of the layers that mix in this way
+  ShortConvolutionSpec short_convolution;  // likewise
+  Part mlp_gate = Part::kPresent;          // dense MLPs and experts are gated units
+  Part linear_bias = Part::kAbsent;        // biases of every linear layer but the output layer
+  Part sinks = Part::kAbsent;              // a learnt logit a head in the softmax of attention
+  std::int64_t num_learned_positions = 0;  // 0: positions are not a table of the embedding
+  NormKind norm = NormKind::kRms;
   double norm_epsilon = 1e-5;
   double init_std = 0.02;
   OutputWeight output_weight = OutputWeight::kOwn;
 
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }
   std::int64_t num_moe_layers() const;
+  std::int64_t num_layers_of(MixerKind mixer) const;
   std::int64_t num_heads() const;
+  MixerKind mixer(int layer) const;
+
+  /// Matrices of one MLP: gate, up and down, or up and down.
+  std::int64_t num_mlp_matrices() const { return mlp_gate == Part::kPresent ? 3 : 2; }
+  /// Rows of the first of them, where gate and up are one matrix.
+  std::int64_t mlp_input_rows(std::int64_t ffn_hidden_size) const { return (num_mlp_matrices() - 1) * ffn_hidden_size; }
 };
 
 /// The spec of an experiment that the configuration has accepted. InternalError where validation should have refused.

@@ -19,8 +19,9 @@ enum class Component {
   kExperts,
   kSharedExperts,
   kOutput,
+  kExpertLatent,
 };
-inline constexpr int kNumComponents = 8;
+inline constexpr int kNumComponents = 9;
 std::string_view name(Component component);
 
 enum class ShardGroup { kTensor, kExpert, kExpertTensor };
@@ -82,10 +83,11 @@ std::vector<ParameterDescriptor> moe_parameters(const ModelSpec& spec, int layer
 std::vector<ParameterDescriptor> layer_parameters(const ModelSpec& spec, int layer);
 std::vector<ParameterDescriptor> output_parameters(const ModelSpec& spec);
 
-/// Sums over the descriptors; nothing is allocated.
+/// Sums over the descriptors; nothing is allocated. Parts that architecture.hpp calls not counted are not in it.
 struct ParameterCount {
   std::int64_t total = 0;
-  std::int64_t active = 0;  // with top_k of the experts, embedding and output included
+  std::int64_t active = 0;                    // with top_k of the experts, embedding and output included
+  std::int64_t active_without_embedding = 0;  // likewise, without embedding and output
   std::int64_t by_component[kNumComponents] = {};
 };
 ParameterCount count_parameters(const ModelSpec& spec);
@@ -93,5 +95,9 @@ ParameterCount count_parameters(const ModelSpec& spec);
 /// One multi-token-prediction depth of this model (its own norms, projection and layer; embedding and output are
 /// shared).
 std::int64_t count_mtp_parameters(const ModelSpec& spec);
+
+/// The simpler formula behind the sizes that Primus states for its synthetic models (44 and 80 B of 1T and 2T):
+/// L·(H² + k·3HF) + 2VH, so one square matrix of attention a layer, no shared expert, no router.
+std::int64_t closed_form_active_parameters(const ModelSpec& spec);
 
 }  // namespace primus::model

@@ -71,7 +71,7 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
 
 SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
   return {{{"pre_activation",
-            {batch.num_tokens(), 2 * spec.dense_ffn_hidden_size},
+            {batch.num_tokens(), spec.mlp_input_rows(spec.dense_ffn_hidden_size)},
             policy.activations,
             SavedCategory::kDenseMlp}},
           {}};
@@ -90,9 +90,12 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
            {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
            {"row_of", {tokens, top_k}, DType::kInt32, router},
            {"slot_of", {tokens * top_k}, DType::kInt32, router},
-           {"pre_activation", {tokens * top_k, 2 * moe.ffn_hidden_size}, policy.activations, SavedCategory::kExperts},
+           {"pre_activation",
+            {tokens * top_k, spec.mlp_input_rows(moe.ffn_hidden_size)},
+            policy.activations,
+            SavedCategory::kExperts},
            {"shared_pre_activation",
-            {shared_rows, 2 * moe.shared_ffn_hidden_size},
+            {shared_rows, spec.mlp_input_rows(moe.shared_ffn_hidden_size)},
             policy.activations,
             SavedCategory::kSharedExperts}},
           {}};

@@ -62,6 +62,9 @@ TEST(KeyTable, EveryRowExplainsItself) {
 
 TEST(KeyTable, AliasesAndRemovedKeys) {
   EXPECT_EQ(find_key("layernorm_epsilon"), find_key("norm_epsilon"));
+  EXPECT_EQ(find_key("num_nextn_predict_layers"), find_key("mtp_num_layers"));
+  EXPECT_EQ(find_key("fully_parallel_save"), find_key("ckpt_fully_parallel_save"));
+  EXPECT_EQ(find_key("routed_expert_hidden_size"), find_key("moe_latent_size"));
   EXPECT_EQ(find_key("no_such_key"), nullptr);
   EXPECT_EQ(successor_of_removed_key("use_turbo_grouped_mlp"), "use_turbo_grouped_gemm");
   EXPECT_NE(find_key(successor_of_removed_key("use_turbo_parallel_linear")), nullptr);
@@ -82,12 +85,27 @@ TEST(KeyTable, StatesByValue) {
   EXPECT_TRUE(works("manual_gc", {true}));
 }
 
+TEST(KeyTable, OtherKindsOfWorkAreRefusedAndTheirDetailsAreNot) {
+  const auto is_planned = [](std::string_view key) { return find_key(key)->state == KeyState::kPlanned; };
+  for (const char* key : {"perform_rl_step", "retro_add_retriever", "vision_pretraining", "sft", "fim_data",
+                          "heterogeneous_layers_config_path", "hybrid_layer_pattern"}) {
+    ASSERT_NE(find_key(key), nullptr) << key;
+    EXPECT_TRUE(is_planned(key)) << key;
+    EXPECT_EQ(find_key(key)->impact, Impact::kMathematics) << key;
+    EXPECT_NE(find_key(key)->working, "*") << key;
+  }
+  for (const char* key : {"grpo_group_size", "retro_num_neighbors", "img_h", "bert_load", "inference_max_requests"}) {
+    EXPECT_EQ(find_key(key)->state, KeyState::kNoEffect) << key;
+  }
+}
+
 TEST(KeyTable, ExpectedTexts) {
   EXPECT_EQ(expected_text(*find_key("num_layers")), "integer >= 1");
   EXPECT_EQ(expected_text(*find_key("adam_beta1")), "number from 0 to below 1");
   EXPECT_EQ(expected_text(*find_key("turbo_sync_free_moe_stage")), "integer from 0 to 3");
   EXPECT_EQ(expected_text(*find_key("normalization")), "one of LayerNorm, RMSNorm");
-  EXPECT_EQ(expected_text(*find_key("model_type")), "gpt");
+  EXPECT_EQ(expected_text(*find_key("model_type")), "one of gpt, deepseek_v4, kimi_k3");
+  EXPECT_EQ(expected_text(*find_key("fp4")), "e2m1");
 }
 
 }  // namespace

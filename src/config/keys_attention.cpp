@@ -1,0 +1,53 @@
+// Rows: attention, activation and scaling beyond the common transformer layer; positions.
+#include "config/key_rows.hpp"
+
+// clang-format off
+namespace primus::config::rows {
+namespace {
+
+constexpr std::string_view kAlwaysFused = "the operations that can be fused always are";
+constexpr std::string_view kByShape = "kernels are chosen by shape and device";
+constexpr std::string_view kOneImplementation = "there is one implementation";
+constexpr std::string_view kNoServing = "nothing is served here";
+
+constexpr Key kAttention[] = {
+  planned("attention_output_gate", kBool, "false", "", "A sigmoid gate on the attention output.", "gated attention output"),
+  planned("softmax_type", kText, "vanilla", "vanilla|off-by-one|learnable", "Extra logit in the attention softmax: none, zero, or one learnt a head.", "attention sinks"),
+  planned("window_size", kIntList, "null", "", "Keys before and after a query that it sees, as in 128,0.", "sliding windows"),
+  planned("window_attn_skip_freq", kLayers, "null", "", "Layers without the window: each n-th, or one 0 or 1 a layer.", "sliding windows"),
+  planned("no_rope_freq", kLayers, "null", "", "Layers without positions: each n-th, or one 0 or 1 a layer (1: none).", "layers without positions"),
+  planned("qk_clip", kBool, "false", "", "Weights of queries and keys shrink when attention logits grow too large."),
+  planned_detail("qk_clip_threshold", kReal, "100.0", ">0", "Largest attention logit that is left alone."),
+  planned_detail("qk_clip_alpha", kReal, "0.5", "0..1", "Share of the shrinking that the queries take."),
+  planned("activation_func_clamp_value", kReal, "null", ">0", "Gated unit: bound on the gate from above and on the other half on both sides.", "bounded gated unit"),
+  planned("glu_linear_offset", kReal, "0.0", "", "Added to the linear half of the gated unit.", "gpt-oss' gated unit"),
+  no_effect("use_fused_weighted_squared_relu", kBool, "false", "", "Squared ReLU and routing probability in one kernel.", kAlwaysFused),
+  no_effect("flash_attention_version", kInt, "null", "2..4", "Which release of an attention library runs.", kByShape),
+  no_effect("use_kitchen_attention", kBool, "false", "", "Attention of another library.", kOneImplementation),
+  no_effect("kitchen_attention_backend", kText, "sdpa", "sdpa|fa", "Kernel of that library.", kOneImplementation),
+  no_effect("mla_down_proj_fusion", kBool, "false", "", "Both latent down projections in one matrix product.", kAlwaysFused),
+  no_effect("cache_mla_latents", kBool, "false", "", "Keep latent vectors between generated tokens.", kNoServing),
+  no_effect("fused_residual_rmsnorm", kBool, "false", "", "Residual addition and norm in one kernel.", kAlwaysFused),
+  planned("use_mup", kBool, "false", "", "Widths scale initial weights and learning rates, so that a small model's settings carry over."),
+  planned_detail("mup_base_hidden_size", kInt, "null", ">=1", "Width at which those scales are one."),
+  planned_detail("mup_base_head_dim", kReal, "null", ">0", "Head size at which the attention scale is one."),
+  planned_detail("mup_width_mult", kReal, "1.0", ">0", "Width relative to that base."),
+  planned_detail("mup_attn_scale_power", kReal, "1.0", "", "Power of the head size in the attention scale."),
+  planned_detail("mup_embedding_mult", kReal, "1.0", ">0", "Factor on the embedding's output."),
+  planned_detail("mup_output_mult", kReal, "1.0", ">0", "Factor on the output logits."),
+  planned("embedding_init_method_std", kReal, "null", ">0", "Standard deviation of the embedding's initial weights, when it is another one."),
+  planned("mtp_detach_heads", kBool, "false", "", "Prediction depths send no gradient into the decoder."),
+  planned("mtp_use_repeated_layer", kBool, "false", "", "All prediction depths share one layer."),
+  planned("mtp_standalone", kBool, "false", "", "Prediction depths have a pipeline stage of their own."),
+  planned("mtp_hsm", kBool, "false", "", "Prediction depths predict from one hidden state."),
+  planned_detail("relative_attention_num_buckets", kInt, "32", ">=1", "Relative positions: buckets of distance."),
+  planned_detail("relative_attention_max_distance", kInt, "128", ">=1", "Relative positions: longest distance that counts."),
+  planned_detail("mrope_section", kIntList, "null", "", "Parts of a head that rotate by time, height and width."),
+  planned("yarn_correction_range_round_to_int", kBool, "true", "", "YaRN: the range of scaled frequencies ends at whole dimensions."),
+};
+
+}  // namespace
+
+std::span<const Key> attention_keys() { return kAttention; }
+
+}  // namespace primus::config::rows

@@ -1,0 +1,49 @@
+// Rows: how tokens travel to their experts, and variants of expert layers.
+#include "config/key_rows.hpp"
+
+// clang-format off
+namespace primus::config::rows {
+namespace {
+
+constexpr std::string_view kByShape = "kernels are chosen by shape and device";
+constexpr std::string_view kOneImplementation = "there is one implementation";
+
+constexpr Key kDispatch[] = {
+  planned_detail("moe_flex_dispatcher_backend", kText, "deepep", "deepep|hybridep|ncclep", "Library of the flexible dispatcher."),
+  planned_detail("moe_flex_dispatcher_num_sms", kInt, "null", ">=1", "Multiprocessors that it takes."),
+  planned_detail("moe_deepep_num_sms", kInt, "null", ">=1", "Multiprocessors that DeepEP takes."),
+  planned_detail("moe_hybridep_num_sms", kInt, "null", ">=1", "Multiprocessors that HybridEP takes."),
+  planned_detail("moe_hybridep_num_sms_preprocessing", kInt, "108", ">=1", "Multiprocessors of HybridEP's preparation."),
+  planned_detail("moe_hybridep_num_blocks_permute", kInt, "null", ">=1", "Blocks of HybridEP's permutation."),
+  planned_detail("moe_hybridep_num_blocks_unpermute", kInt, "null", ">=1", "Blocks of the way back."),
+  planned_detail("moe_hybridep_pad_uneven_dispatch_inputs", kBool, "false", "", "HybridEP with uneven token counts."),
+  planned_detail("moe_permute_fusion_into_hybridep", kBool, "false", "", "HybridEP permutes too."),
+  planned_detail("moe_ncclep_zero_copy", kBool, "false", "", "Dispatch without staging buffers."),
+  planned("moe_dispatch_fwd_dtype", kText, "bf16", "bf16|mxfp8", "Number type of dispatched tokens."),
+  planned("moe_combine_bwd_dtype", kText, "bf16", "bf16|mxfp8", "Number type of gradients on the way back to the experts."),
+  planned("moe_expert_rank_capacity_factor", kReal, "null", ">0", "Bound on the tokens of one expert rank; the rest is dropped."),
+  planned("moe_router_force_biased", kReal, "null", "", "Favour some experts on purpose, for benchmarks."),
+  planned("moe_apply_probs_on_input", kBool, "false", "", "Routing probabilities scale the experts' input instead of their activation."),
+  planned("moe_enable_routing_replay", kBool, "false", "", "Use the choices of an earlier forward pass again."),
+  planned("moe_mlp_glu_interleave_size", kInt, "null", ">=1", "Gate and linear half of the experts alternate in blocks of this size."),
+  planned("moe_shared_expert_glu_interleave_size", kInt, "null", ">=1", "The same of the shared expert."),
+  planned("moe_shared_expert_gate", kBool, "false", "", "A sigmoid gate per token on the shared expert.", "gated shared experts"),
+  no_effect("moe_single_grouped_weight", kBool, "false", "", "One tensor for all experts' weights.", "it always is one"),
+  no_effect("moe_single_grouped_bias", kBool, "false", "", "One tensor for all experts' biases.", "it always is one"),
+  no_effect("moe_use_grouped_tensor", kBool, "false", "", "Grouped tensors of another library.", kOneImplementation),
+  no_effect("use_grouped_gemm_for_dense_mlp", kBool, "false", "", "Grouped matrix products in dense MLPs.", kByShape),
+  no_effect("use_grouped_gemm_for_shared_expert", kBool, "false", "", "Grouped matrix products in shared experts.", kByShape),
+  no_effect("use_transformer_engine_op_fuser", kBool, "false", "", "Fused operations of another library.", kOneImplementation),
+  planned_detail("moe_upcycling_granularity", kInt, "1", ">=1", "Parts that one dense MLP gives to experts."),
+  planned("moe_routing_trace_path", kText, "null", "", "File that records which experts tokens took."),
+  planned_detail("moe_routing_trace_max_training_iters", kInt, "null", ">=1", "Steps that are recorded."),
+  planned_detail("moe_routing_trace_capture_logits", kBool, "false", "", "Record router logits too."),
+  planned_detail("moe_routing_trace_capture_hidden_states", kBool, "false", "", "Record the router's input too."),
+  planned_detail("moe_routing_trace_dump_weights", kBool, "false", "", "Record router weights too."),
+};
+
+}  // namespace
+
+std::span<const Key> dispatch_keys() { return kDispatch; }
+
+}  // namespace primus::config::rows

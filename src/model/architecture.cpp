@@ -1,0 +1,112 @@
+#include "model/architecture.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "config/key_table.hpp"
+
+namespace primus::model {
+namespace {
+
+using config::Experiment;
+
+struct Row {
+  const char* key;
+  const char* name;
+  Counted counted = Counted::kWhole;
+};
+
+// A part is asked for where its key stands at a value that the key table calls planned, so that a row takes effect no
+// longer once the part is built.
+constexpr Row kRows[] = {
+    {"position_embedding_type", "positions other than rotary"},
+    {"no_rope_freq", "layers without positions"},
+    {"rotary_percent", "heads that are rotated in part"},
+    {"rotary_interleaved", "rotation of neighbouring pairs"},
+    {"rotary_seq_len_interpolation_factor", "interpolated positions"},
+    {"use_rope_scaling", "Llama's scaling of rotary frequencies"},
+    {"yarn_correction_range_round_to_int", "YaRN without rounded dimensions"},
+    {"normalization", "LayerNorm"},
+    {"apply_layernorm_1p", "norms around one"},
+    {"apply_residual_connection_post_layernorm", "residuals after the norm"},
+    {"hybrid_layer_pattern", "layers other than attention and MLP", Counted::kMissing},
+    {"hybrid_override_pattern", "layers other than attention and MLP", Counted::kMissing},
+    {"heterogeneous_layers_config_path", "layers that differ from block to block", Counted::kMissing},
+    {"heterogeneous_layers_config_encoded_json", "layers that differ from block to block", Counted::kMissing},
+    {"hc_mult", "hyper-connections", Counted::kMissing},
+    {"enable_mhc_connections", "hyper-connections", Counted::kMissing},
+    {"attn_res_block_size", "attention over residuals", Counted::kMissing},
+    {"add_bias_linear", "biases of linear layers"},
+    {"add_qkv_bias", "biases of queries, keys and values"},
+    {"qk_l2_norm", "queries and keys of unit length"},
+    {"qk_clip", "clipped queries and keys"},
+    {"window_size", "sliding windows"},
+    {"use_sink_attention", "attention sinks"},
+    {"softmax_type", "attention sinks"},
+    {"attn_logit_softcapping", "bounded attention logits"},
+    {"attention_output_gate", "gated attention output"},
+    {"lfm_layer_types", "short convolutions"},
+    {"swiglu", "activations other than SwiGLU"},
+    {"glu_linear_offset", "a shifted gated unit"},
+    {"activation_func_clamp_value", "a bounded gated unit"},
+    {"swiglu_limit", "bounded SwiGLU"},
+    {"activation_situ_beta", "a saturating gated unit"},
+    {"num_hash_layers", "routing by token id", Counted::kMissing},
+    {"moe_router_score_function", "router scores other than softmax"},
+    {"moe_router_enable_expert_bias", "expert biases"},
+    {"moe_router_num_groups", "group-limited routing"},
+    {"moe_router_load_balancing_type", "this way of balancing experts"},
+    {"router_logit_softcapping", "bounded router logits"},
+    {"moe_shared_expert_gate", "a gate on the shared expert"},
+    {"moe_latent_size", "experts in a latent space"},
+    {"final_logit_softcapping", "bounded output logits"},
+    {"mtp_num_layers", "multi-token prediction"},
+};
+
+/// The parts that take more than one key to see.
+void add_attention_parts(const Experiment& experiment, std::vector<ArchitecturePart>& parts) {
+  const std::string type = experiment.get_string("model_type");
+  if (type == "deepseek_v4") {
+    parts.push_back({"model_type", "DeepSeek-V4's compressed attention", Counted::kMissing});
+  } else if (type == "kimi_k3") {
+    parts.push_back({"model_type", "Kimi K3's delta and latent attention", Counted::kMissing});
+  } else if (experiment.get_bool("qk_layernorm") != experiment.get_bool("multi_latent_attention")) {
+    const bool has_norms = experiment.get_bool("qk_layernorm");
+    parts.push_back({"qk_layernorm", has_norms ? "norms on queries and keys" : "latent attention without norms"});
+  }
+  if (const auto variant = experiment.get_optional_string("experimental_attention_variant")) {
+    const bool is_gated_delta = *variant == "gated_delta_net" || *variant == "gdn";
+    const char* name = is_gated_delta      ? "gated delta nets"
+                       : *variant == "dsa" ? "sparse attention"
+                                           : "linear attention";
+    parts.push_back({"experimental_attention_variant", name, is_gated_delta ? Counted::kWhole : Counted::kMissing});
+  }
+  const bool has_window =
+      experiment.get_int("sink_sliding_window") > 0 || experiment.get_int("attn_sliding_window") > 0;
+  if (has_window) {
+    const bool is_v4 = experiment.get_int("attn_sliding_window") > 0;
+    parts.push_back({is_v4 ? "attn_sliding_window" : "sink_sliding_window", "sliding windows"});
+  }
+}
+
+}  // namespace
+
+std::vector<ArchitecturePart> unsupported_parts(const Experiment& experiment) {
+  std::vector<ArchitecturePart> parts;
+  add_attention_parts(experiment, parts);
+  for (const Row& row : kRows) {
+    const config::Key* key = config::find_key(row.key);
+    PRIMUS_CHECK(key != nullptr, "{} is not a key", row.key);
+    if (config::is_working_value(*key, experiment.setting(row.key).value)) continue;
+    parts.push_back({row.key, row.name, row.counted});
+  }
+  return parts;
+}
+
+std::vector<ArchitecturePart> uncounted_parts(const Experiment& experiment) {
+  std::vector<ArchitecturePart> parts = unsupported_parts(experiment);
+  std::erase_if(parts, [](const ArchitecturePart& part) { return part.counted == Counted::kWhole; });
+  return parts;
+}
+
+}  // namespace primus::model

@@ -1,0 +1,183 @@
+// Parameters of what mixes tokens: latent and grouped-query attention, gated delta nets, short convolutions.
+#include "base/error.hpp"
+#include "model/descriptors.hpp"
+
+namespace primus::model {
+namespace {
+
+Descriptors mla_parameters(const ModelSpec& spec, const MlaSpec& mla, const Naming& naming) {
+  Descriptors parameters;
+  const std::int64_t hidden = spec.hidden_size;
+  const std::int64_t query_width = mla.num_heads * mla.query_dim();
+  const auto add = [&](ParameterDescriptor parameter, const std::string& hugging_face) {
+    parameter.hugging_face = {whole_rows(naming.hugging_face + "self_attn." + hugging_face, parameter)};
+    parameters.push_back(std::move(parameter));
+  };
+  const auto projection = [&](const std::string& name, std::int64_t rows, std::int64_t columns, Init init) {
+    return matrix(naming, "self_attention." + name + ".weight", {rows, columns}, Component::kAttention, init);
+  };
+  const auto split_heads = [](ParameterDescriptor parameter, int axis) {
+    parameter.shards = {{axis, ShardGroup::kTensor, {}}};
+    return parameter;
+  };
+  // The down projections are whole on every tensor-parallel rank; their gradients are parts of a sum.
+  const auto replicated = [](ParameterDescriptor parameter) {
+    parameter.tensor_gradient = TensorGradient::kPartial;
+    return parameter;
+  };
+  if (mla.q_lora_rank) {
+    add(replicated(projection("linear_q_down_proj", *mla.q_lora_rank, hidden, input_init(spec))), "q_a_proj.weight");
+    if (mla.latent_norms == Part::kPresent) {
+      parameters.push_back(norm_weight(naming, "self_attention.q_layernorm.weight", *mla.q_lora_rank,
+                                       Component::kAttention, "self_attn.q_a_layernorm.weight"));
+    }
+    add(split_heads(projection("linear_q_up_proj", query_width, *mla.q_lora_rank, input_init(spec)), 0),
+        "q_b_proj.weight");
+  } else {
+    add(split_heads(projection("linear_q_proj", query_width, hidden, input_init(spec)), 0), "q_proj.weight");
+  }
+  add(replicated(
+          projection("linear_kv_down_proj", mla.kv_lora_rank + mla.qk_pos_emb_head_dim, hidden, input_init(spec))),
+      "kv_a_proj_with_mqa.weight");
+  if (mla.latent_norms == Part::kPresent) {
+    parameters.push_back(norm_weight(naming, "self_attention.kv_layernorm.weight", mla.kv_lora_rank,
+                                     Component::kAttention, "self_attn.kv_a_layernorm.weight"));
+  }
+  add(split_heads(projection("linear_kv_up_proj", mla.num_heads * (mla.qk_head_dim + mla.v_head_dim), mla.kv_lora_rank,
+                             input_init(spec)),
+                  0),
+      "kv_b_proj.weight");
+  add(split_heads(projection("linear_proj", hidden, mla.num_heads * mla.v_head_dim, output_init(spec)), 1),
+      "o_proj.weight");
+  return parameters;
+}
+
+/// Weight and bias of the fused projection; a gate on the output is as wide as the queries and stands behind them.
+Descriptors qkv_parameters(const ModelSpec& spec, const GqaSpec& gqa, const Naming& naming) {
+  const std::int64_t q = gqa.num_heads * gqa.head_dim * (gqa.output_gate == Part::kPresent ? 2 : 1);
+  const std::int64_t kv = gqa.num_query_groups * gqa.head_dim;
+  const std::string prefix = naming.hugging_face + "self_attn.";
+  const auto described = [&](ParameterDescriptor parameter, const std::string& kind) {
+    parameter.shards = {{0, ShardGroup::kTensor, {q, kv, kv}}};
+    parameter.tensor_gradient = TensorGradient::kWhole;
+    parameter.hugging_face = {{prefix + "q_proj." + kind, 0, q},
+                              {prefix + "k_proj." + kind, q, q + kv},
+                              {prefix + "v_proj." + kind, q + kv, q + 2 * kv}};
+    return parameter;
+  };
+  Descriptors parameters = {described(matrix(naming, "self_attention.linear_qkv.weight", {q + 2 * kv, spec.hidden_size},
+                                             Component::kAttention, input_init(spec)),
+                                      "weight")};
+  if (gqa.qkv_bias == Part::kPresent) {
+    parameters.push_back(
+        described(bias_vector(naming, "self_attention.linear_qkv.bias", {q + 2 * kv}, Component::kAttention), "bias"));
+  }
+  return parameters;
+}
+
+Descriptors gqa_parameters(const ModelSpec& spec, const GqaSpec& gqa, const Naming& naming) {
+  Descriptors parameters = qkv_parameters(spec, gqa, naming);
+  if (gqa.qk_norms == Part::kPresent) {
+    parameters.push_back(norm_weight(naming, "self_attention.q_layernorm.weight", gqa.head_dim, Component::kAttention,
+                                     "self_attn.q_norm.weight"));
+    parameters.push_back(norm_weight(naming, "self_attention.k_layernorm.weight", gqa.head_dim, Component::kAttention,
+                                     "self_attn.k_norm.weight"));
+  }
+  ParameterDescriptor proj =
+      matrix(naming, "self_attention.linear_proj.weight", {spec.hidden_size, gqa.num_heads * gqa.head_dim},
+             Component::kAttention, output_init(spec));
+  proj.shards = {{1, ShardGroup::kTensor, {}}};
+  proj.hugging_face = {whole_rows(naming.hugging_face + "self_attn.o_proj.weight", proj)};
+  parameters.push_back(std::move(proj));
+  return parameters;
+}
+
+/// What both kinds of attention may have besides.
+Descriptors attention_extras(const ModelSpec& spec, const Naming& naming) {
+  Descriptors parameters;
+  if (spec.linear_bias == Part::kPresent) {
+    ParameterDescriptor bias =
+        bias_vector(naming, "self_attention.linear_proj.bias", {spec.hidden_size}, Component::kAttention);
+    bias.hugging_face = {whole_rows(naming.hugging_face + "self_attn.o_proj.bias", bias)};
+    parameters.push_back(std::move(bias));
+  }
+  if (spec.sinks == Part::kPresent) {
+    ParameterDescriptor sinks =
+        bias_vector(naming, "self_attention.core_attention.sinks", {spec.num_heads()}, Component::kAttention);
+    sinks.shards = {{0, ShardGroup::kTensor, {}}};
+    sinks.tensor_gradient = TensorGradient::kWhole;
+    sinks.hugging_face = {whole_rows(naming.hugging_face + "self_attn.sinks", sinks)};
+    parameters.push_back(std::move(sinks));
+  }
+  return parameters;
+}
+
+// No run builds the two kinds below yet, so they are described as far as counting and splitting go: their decay rates
+// have no initial distribution and their tensors no Hugging Face names.
+Descriptors gated_delta_parameters(const ModelSpec& spec, const Naming& naming) {
+  const GatedDeltaSpec& delta = spec.gated_delta;
+  const std::int64_t key = delta.key_width();
+  const std::int64_t value = delta.value_width();
+  const std::int64_t heads = delta.num_value_heads;
+  const auto described = [&](const std::string& name, std::vector<std::int64_t> shape, Init init,
+                             std::vector<std::int64_t> segments) {
+    ParameterDescriptor parameter =
+        matrix(naming, "self_attention." + name, std::move(shape), Component::kAttention, init);
+    parameter.shards = {{0, ShardGroup::kTensor, std::move(segments)}};
+    return parameter;
+  };
+  // Queries, keys, values, output gate, and a write strength and a decay a head.
+  Descriptors parameters = {
+      described("in_proj.weight", {2 * key + 2 * value + 2 * heads, spec.hidden_size}, input_init(spec),
+                {key, key, value, value, heads, heads}),
+      described("conv1d.weight", {2 * key + value, 1, delta.kernel_size}, input_init(spec), {key, key, value}),
+      described("dt_bias", {heads}, {InitKind::kOnes, 0.0}, {}),
+      described("A_log", {heads}, {InitKind::kZeros, 0.0}, {}),
+      norm_weight(naming, "self_attention.out_norm.weight", delta.value_head_dim, Component::kAttention, "")};
+  parameters[2].decay = parameters[3].decay = Decay::kNo;
+  ParameterDescriptor output = matrix(naming, "self_attention.out_proj.weight", {spec.hidden_size, value},
+                                      Component::kAttention, output_init(spec));
+  output.shards = {{1, ShardGroup::kTensor, {}}};
+  parameters.push_back(std::move(output));
+  return parameters;
+}
+
+Descriptors short_convolution_parameters(const ModelSpec& spec, const Naming& naming) {
+  const std::int64_t hidden = spec.hidden_size;
+  const auto described = [&](const std::string& name, std::vector<std::int64_t> shape, Init init) {
+    return matrix(naming, "self_attention." + name, std::move(shape), Component::kAttention, init);
+  };
+  Descriptors parameters = {described("in_proj.weight", {3 * hidden, hidden}, input_init(spec)),
+                            described("conv.weight", {hidden, 1, spec.short_convolution.kernel_size}, input_init(spec)),
+                            described("out_proj.weight", {hidden, hidden}, output_init(spec))};
+  if (spec.short_convolution.bias == Part::kPresent) {
+    for (const auto& [name, width] :
+         {std::pair{"in_proj.bias", 3 * hidden}, {"conv.bias", hidden}, {"out_proj.bias", hidden}}) {
+      parameters.push_back(bias_vector(naming, std::string("self_attention.") + name, {width}, Component::kAttention));
+    }
+  }
+  return parameters;
+}
+
+}  // namespace
+
+Descriptors attention_parameters(const ModelSpec& spec, int layer) {
+  const Naming naming = layer_naming(layer);
+  switch (spec.mixer(layer)) {
+    case MixerKind::kGatedDelta:
+      return gated_delta_parameters(spec, naming);
+    case MixerKind::kShortConvolution:
+      return short_convolution_parameters(spec, naming);
+    case MixerKind::kUnknown:
+      return {};
+    case MixerKind::kAttention:
+      break;
+  }
+  const auto* mla = std::get_if<MlaSpec>(&spec.attention);
+  Descriptors parameters =
+      mla ? mla_parameters(spec, *mla, naming) : gqa_parameters(spec, std::get<GqaSpec>(spec.attention), naming);
+  append(parameters, attention_extras(spec, naming));
+  return parameters;
+}
+
+}  // namespace primus::model
