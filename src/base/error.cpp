@@ -28,8 +28,8 @@ void make_printable(std::string& text) {
 
 std::vector<Problem> printable(std::vector<Problem> problems) {
   for (Problem& problem : problems) {
-    for (std::string Problem::* field : {&Problem::file, &Problem::key, &Problem::message, &Problem::expected,
-                                         &Problem::found, &Problem::nearest, &Problem::excerpt}) {
+    for (std::string Problem::*field : {&Problem::file, &Problem::key, &Problem::message, &Problem::expected,
+                                        &Problem::found, &Problem::nearest, &Problem::excerpt}) {
       make_printable(problem.*field);
     }
   }
@@ -64,8 +64,7 @@ std::string to_text(const Problem& problem) {
   return text;
 }
 
-ConfigError::ConfigError(std::vector<Problem> problems)
-    : ConfigError(printable(std::move(problems)), Checked::kYes) {}
+ConfigError::ConfigError(std::vector<Problem> problems) : ConfigError(printable(std::move(problems)), Checked::kYes) {}
 
 ConfigError::ConfigError(std::vector<Problem> problems, Checked)
     : UserError(joined_text(problems), ExitCode::kWrongInput), problems_(std::move(problems)) {}

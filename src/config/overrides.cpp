@@ -54,8 +54,7 @@ bool is_bracketed(std::string_view text, std::string_view openings) {
 
 // Is the key's value a list, so that Python's (0, 1) can only mean one?
 bool is_list(const Key* row) {
-  return row &&
-         (row->type == KeyType::kIntList || row->type == KeyType::kRealList || row->type == KeyType::kTextList);
+  return row && (row->type == KeyType::kIntList || row->type == KeyType::kRealList || row->type == KeyType::kTextList);
 }
 
 void stamp(Node& node) {

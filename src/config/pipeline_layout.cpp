@@ -14,6 +14,7 @@ namespace {
 
 // Megatron's largest published layouts have some hundred stages. What multiplies beyond these is a slip or an attack.
 constexpr std::size_t kMaxRuns = 65'536;
+constexpr std::size_t kMaxStages = 20'000;
 constexpr std::int64_t kMaxLayers = 1'000'000;
 constexpr int kMaxDepth = 16;
 
@@ -153,8 +154,8 @@ class LayoutParser {
 
   // Cut at the bars; the order E, t, m, L holds over all stages together.
   PipelineLayout stages_of(const Runs& runs) {
-    constexpr std::int64_t PipelineStage::* kCounts[] = {&PipelineStage::num_embeddings, &PipelineStage::num_layers,
-                                                         &PipelineStage::num_mtp_layers, &PipelineStage::num_losses};
+    constexpr std::int64_t PipelineStage::*kCounts[] = {&PipelineStage::num_embeddings, &PipelineStage::num_layers,
+                                                        &PipelineStage::num_mtp_layers, &PipelineStage::num_losses};
     PipelineLayout layout;
     layout.stages.emplace_back();
     std::int64_t total = 0;
@@ -168,6 +169,10 @@ class LayoutParser {
         return layout;
       }
       if (run.letter == '|') {
+        if (layout.stages.size() + static_cast<std::size_t>(run.times) > kMaxStages) {
+          fail(run.position, fmt::format("the layout has more than {} stages", kMaxStages));
+          return layout;
+        }
         layout.stages.resize(layout.stages.size() + static_cast<std::size_t>(run.times));
         continue;
       }
@@ -218,7 +223,7 @@ char shown(char c) {
 
 }  // namespace
 
-std::int64_t PipelineLayout::sum(std::int64_t PipelineStage::* count) const {
+std::int64_t PipelineLayout::sum(std::int64_t PipelineStage::*count) const {
   std::int64_t total = 0;
   for (const PipelineStage& stage : stages) total += stage.*count;
   return total;

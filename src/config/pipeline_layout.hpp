@@ -32,7 +32,7 @@ struct PipelineLayout {
   bool operator==(const PipelineLayout&) const = default;
 
  private:
-  std::int64_t sum(std::int64_t PipelineStage::* count) const;
+  std::int64_t sum(std::int64_t PipelineStage::*count) const;
 };
 
 /// Why a text is no layout, and at which character (from 0; the text's size: at its end).

@@ -127,10 +127,11 @@ void RuleContext::overrule(std::string_view key, const Value& value, std::string
   const Setting& setting = experiment_.setting(key);
   if (setting.value == value) return;
   if (is_explicit(setting.origin)) {
-    const std::string place = setting.origin.line > 0 ? fmt::format("{}:{}", setting.origin.file, setting.origin.line)
-                                                      : setting.origin.file;
+    const std::string place =
+        setting.origin.line > 0 ? fmt::format("{}:{}", setting.origin.file, setting.origin.line) : setting.origin.file;
     const std::string_view order = strength_of_cause > strength(key) ? ", which was written later" : "";
-    note(key, fmt::format("{} ({}) -> {}, because of {}{}", to_text(setting.value), place, to_text(value), because, order),
+    note(key,
+         fmt::format("{} ({}) -> {}, because of {}{}", to_text(setting.value), place, to_text(value), because, order),
          cause);
   } else {
     note(key, fmt::format("{} -> {}, because of {}", to_text(setting.value), to_text(value), because), cause);
@@ -140,27 +141,21 @@ void RuleContext::overrule(std::string_view key, const Value& value, std::string
 }
 
 bool RuleContext::demand(std::string_view cause, const std::vector<Demand>& needs) {
-  if (!is_wanted(cause)) {
-    for (const Demand& need : needs) {
-      if (experiment_.setting(need.key).value == need.value || !is_wanted(need.key)) continue;
+  bool is_refused = false;
+  for (const Demand& need : needs) {
+    if (experiment_.setting(need.key).value == need.value || !is_wanted(need.key)) continue;
+    if (!is_wanted(cause)) {
       overrule(cause, default_value(*find_key(cause)), need.key);
       return false;
     }
+    if (is_stronger(cause, need.key)) continue;
+    is_refused = true;
+    report(need.key, fmt::format("conflicts with {}", setting_text(experiment_, cause)), to_text(need.value),
+           fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), cause));
   }
-  for (const Demand& need : needs) {
-    if (experiment_.setting(need.key).value == need.value) continue;
-    if (is_wanted(need.key) && !is_stronger(cause, need.key)) {
-      const Problem place = problem_at(experiment_, need.key, file_);
-      const bool is_known = std::any_of(problems_.begin(), problems_.end(), [&](const Problem& other) {
-        return other.key == place.key && other.expected == to_text(need.value);
-      });
-      if (is_known) continue;
-      report(need.key, fmt::format("conflicts with {}", setting_text(experiment_, cause)), to_text(need.value),
-             fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), cause));
-    } else {
-      overrule(need.key, need.value, cause);
-    }
-  }
+  // What would follow from a refused wish is not worth telling.
+  if (is_refused) return true;
+  for (const Demand& need : needs) overrule(need.key, need.value, cause);
   return true;
 }
 

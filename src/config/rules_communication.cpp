@@ -42,7 +42,7 @@ void fully_sharded(RuleContext& context) {
                                        {"gradient_accumulation_fusion", {false}},
                                        {"fp16", {false}}});
   }
-  const std::string_view key = is_torch                            ? "use_torch_fsdp2"
+  const std::string_view key = is_torch                             ? "use_torch_fsdp2"
                                : context.is_on("use_megatron_fsdp") ? "use_megatron_fsdp"
                                                                     : "use_custom_fsdp";
   if ((!is_torch && !is_megatron) || context.integer("pipeline_model_parallel_size") == 1) return;
@@ -71,15 +71,15 @@ void expert_overlap(RuleContext& context) {
   constexpr std::string_view kKey = "overlap_moe_expert_parallel_comm";
   const Experiment& experiment = context.experiment();
   if (!context.is_on(kKey)) return;
-  if (!context.demand(kKey, {{"moe_shared_expert_overlap", {false}},
-                             {"recompute_method", {}},
-                             {"recompute_num_layers", {}}})) {
+  if (!context.demand(
+          kKey, {{"moe_shared_expert_overlap", {false}}, {"recompute_method", {}}, {"recompute_num_layers", {}}})) {
     return;
   }
   const auto refuse = [&](std::string message, std::string expected) {
     context.report(kKey, std::move(message), std::move(expected));
   };
-  if (context.integer("expert_model_parallel_size") == 1) refuse("has nothing to overlap with one expert rank", "false");
+  if (context.integer("expert_model_parallel_size") == 1)
+    refuse("has nothing to overlap with one expert rank", "false");
   if (context.integer("pipeline_model_parallel_size") > 1 && virtual_pipeline_size(experiment) == 1 &&
       !context.is_on("patch_primus_pipeline")) {
     refuse("on several pipeline ranks needs several chunks a rank",
@@ -106,11 +106,10 @@ void expert_overlap(RuleContext& context) {
 void expert_overlap_queues(RuleContext& context) {
   if (!context.is_on("overlap_moe_expert_parallel_comm")) return;
   if (context.variable("CUDA_DEVICE_MAX_CONNECTIONS").value_or("8") != "1") return;
-  context.report("overlap_moe_expert_parallel_comm",
-                 {.message = "needs more than one hardware queue",
-                  .expected = "CUDA_DEVICE_MAX_CONNECTIONS unset, or larger than 1",
-                  .found = "CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment",
-                  .nearest = "export CUDA_DEVICE_MAX_CONNECTIONS=32"});
+  context.report("overlap_moe_expert_parallel_comm", {.message = "needs more than one hardware queue",
+                                                      .expected = "CUDA_DEVICE_MAX_CONNECTIONS unset, or larger than 1",
+                                                      .found = "CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment",
+                                                      .nearest = "export CUDA_DEVICE_MAX_CONNECTIONS=32"});
 }
 
 void delayed_weight_gradients(RuleContext& context) {
@@ -129,8 +128,8 @@ constexpr Rule kRules[] = {
     {"average_in_collective", "A mean over ranks and a mean over tokens exclude each other.", average_in_collective},
     {"delayed_weight_gradients", "Delayed weight gradients belong to overlapped expert communication.",
      delayed_weight_gradients},
-    {"expert_overlap", "Overlapped expert communication needs several chunks, no recomputation of layers, bf16 or fp16.",
-     expert_overlap},
+    {"expert_overlap",
+     "Overlapped expert communication needs several chunks, no recomputation of layers, bf16 or fp16.", expert_overlap},
     {"expert_overlap_queues", "Overlapped expert communication needs more than one hardware queue.",
      expert_overlap_queues},
 };

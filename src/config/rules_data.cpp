@@ -175,7 +175,8 @@ constexpr Rule kRules[] = {
      mock_data},
     {"vocabulary", "vocab_size is the tokenizer's unless it is set.", vocabulary},
     {"data_split", "split has one to three weights.", data_split},
-    {"data_sources", "A train has data from one of data_path, train_data_path, files that name them, and mock_data.", data_sources},
+    {"data_sources", "A train has data from one of data_path, train_data_path, files that name them, and mock_data.",
+     data_sources},
     {"data_files", "Every data prefix has its .bin and .idx.", data_files},
     {"evaluation_data", "An evaluation has held-out data.", evaluation_data},
 };

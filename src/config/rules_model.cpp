@@ -91,19 +91,6 @@ void sinks(RuleContext& context) {
                  "false, or one context rank");
 }
 
-void rope_kind(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const std::string kind = experiment.get_optional_string("rope_type").value_or("");
-  if (kind != "yarn" || !context.is_null("original_max_position_embeddings") ||
-      experiment.get_double("rotary_scaling_factor") == 1.0 || !context.is_wanted("rope_type")) {
-    return;
-  }
-  context.report("original_max_position_embeddings",
-                 fmt::format("{} stretches positions beyond a length that must be known",
-                             setting_text(experiment, "rope_type")),
-                 "the length that the model was first trained with");
-}
-
 constexpr Rule kRules[] = {
     {"attention_heads", "Heads divide the hidden size and are even.", attention_heads},
     {"query_groups", "Query groups divide the heads.", query_groups},
@@ -113,7 +100,6 @@ constexpr Rule kRules[] = {
     {"activation", "One of swiglu, quick_geglu, squared_relu, openai_gelu.", activation},
     {"query_key_norms", "Queries and keys have one kind of norm.", query_key_norms},
     {"sinks", "Attention with sinks has one context rank; its window belongs to it.", sinks},
-    {"rope_kind", "YaRN that stretches positions knows the length they were made for.", rope_kind},
 };
 
 }  // namespace

@@ -92,10 +92,10 @@ void layer_pattern(RuleContext& context) {
 void single_expert(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (context.is_null("num_experts") || context.integer("moe_router_topk") != 1) return;
-  if (experiment.get_string("moe_router_score_function") != "softmax" || context.is_on("moe_router_pre_softmax")) return;
-  context.report("moe_router_topk",
-                 "a softmax over one chosen expert is always 1, so the router learns nothing", "at least 2",
-                 "or write moe_router_pre_softmax: true");
+  if (experiment.get_string("moe_router_score_function") != "softmax" || context.is_on("moe_router_pre_softmax"))
+    return;
+  context.report("moe_router_topk", "a softmax over one chosen expert is always 1, so the router learns nothing",
+                 "at least 2", "or write moe_router_pre_softmax: true");
 }
 
 void expert_bias(RuleContext& context) {
@@ -133,13 +133,9 @@ void capacity(RuleContext& context) {
 void shared_overlap(RuleContext& context) {
   constexpr std::string_view kKey = "moe_shared_expert_overlap";
   if (!context.is_on(kKey) || context.is_null("num_experts")) return;
-  if (context.is_null("moe_shared_expert_intermediate_size")) {
-    if (context.is_wanted(kKey)) {
-      context.report(kKey, "the model has no shared experts: moe_shared_expert_intermediate_size is null", "false");
-    } else {
-      context.set(kKey, {false});
-    }
-  }
+  if (!context.is_null("moe_shared_expert_intermediate_size")) return;
+  if (context.is_wanted(kKey)) context.note(kKey, "does nothing: the model has no shared experts");
+  context.set(kKey, {false});
 }
 
 void upcycling(RuleContext& context) {
@@ -147,7 +143,8 @@ void upcycling(RuleContext& context) {
   if (context.is_null("num_experts")) {
     context.report("moe_use_upcycling", "the model has no experts: num_experts is null", "false");
   } else if (context.is_null("load") && context.is_null("pretrained_checkpoint")) {
-    context.report("moe_use_upcycling", "there is no dense model to start from", "false, or load of a dense checkpoint");
+    context.report("moe_use_upcycling", "there is no dense model to start from",
+                   "false, or load of a dense checkpoint");
   }
 }
 
@@ -159,7 +156,7 @@ constexpr Rule kRules[] = {
      single_expert},
     {"expert_bias", "Expert biases steer sigmoid scores.", expert_bias},
     {"capacity", "A capacity leaves room for every token once, and balancing that can drop.", capacity},
-    {"shared_overlap", "Shared experts that overlap are there.", shared_overlap},
+    {"shared_overlap", "Shared experts that are not there overlap with nothing; said in a note.", shared_overlap},
     {"upcycling", "Upcycled experts start from a dense checkpoint.", upcycling},
 };
 

@@ -11,8 +11,7 @@ namespace {
 void asynchronous_save(RuleContext& context) {
   const Value& value = context.experiment().setting("async_save").value;
   if (value != Value{true}) return;
-  context.demand("async_save",
-                 {{"ckpt_format", {std::string("torch_dist")}}, {"use_persistent_ckpt_worker", {true}}});
+  context.demand("async_save", {{"ckpt_format", {std::string("torch_dist")}}, {"use_persistent_ckpt_worker", {true}}});
 }
 
 void sharded_format(RuleContext& context) {

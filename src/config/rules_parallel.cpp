@@ -37,7 +37,7 @@ void expert_ranks_need_experts(RuleContext& context) {
   if (!context.is_null("num_experts")) return;
   for (const std::string_view key : {"expert_model_parallel_size", "expert_tensor_parallel_size"}) {
     if (context.experiment().get_optional_int(key).value_or(1) == 1 || !context.is_wanted(key)) continue;
-    context.report(key, "the model has no experts: num_experts is null", "1", "leave it out, or set num_experts");
+    context.note(key, "does nothing: the model has no experts");
   }
 }
 
@@ -102,13 +102,11 @@ constexpr Divided kDivided[] = {
 
 void tensor_divides(RuleContext& context) {
   const Experiment& experiment = context.experiment();
-  const bool has_groups =
-      context.is_on("group_query_attention") && !context.is_on("multi_latent_attention");
+  const bool has_groups = context.is_on("group_query_attention") && !context.is_on("multi_latent_attention");
   for (const Divided& row : kDivided) {
     const auto size = experiment.get_optional_int(row.key);
     const bool is_of_experts = row.key.starts_with("moe_");
-    if (!size || (row.key == "num_query_groups" && !has_groups) ||
-        (is_of_experts && context.is_null("num_experts"))) {
+    if (!size || (row.key == "num_query_groups" && !has_groups) || (is_of_experts && context.is_null("num_experts"))) {
       continue;
     }
     const std::string_view divisor =
@@ -125,11 +123,11 @@ void sequence_divides(RuleContext& context) {
   const std::int64_t length = context.integer("seq_length");
   const std::int64_t ranks = context.integer("context_parallel_size");
   if (ranks > 1 && length % (2 * ranks) != 0) {
-    context.report("seq_length",
-                   fmt::format("is not a multiple of 2 x {}", setting_text(context.experiment(),
-                                                                           "context_parallel_size")),
-                   fmt::format("a multiple of {}", 2 * ranks),
-                   fmt::format("nearest: {}", std::max<std::int64_t>(length / (2 * ranks), 1) * 2 * ranks));
+    context.report(
+        "seq_length",
+        fmt::format("is not a multiple of 2 x {}", setting_text(context.experiment(), "context_parallel_size")),
+        fmt::format("a multiple of {}", 2 * ranks),
+        fmt::format("nearest: {}", std::max<std::int64_t>(length / (2 * ranks), 1) * 2 * ranks));
     return;
   }
   const std::int64_t tensor = context.integer("tensor_model_parallel_size");
@@ -175,7 +173,8 @@ void context_hierarchy(RuleContext& context) {
     return;
   }
   double product = 1.0;
-  for (const Value& size : std::get<Value::List>(experiment.setting("hierarchical_context_parallel_sizes").value.data)) {
+  for (const Value& size :
+       std::get<Value::List>(experiment.setting("hierarchical_context_parallel_sizes").value.data)) {
     product *= static_cast<double>(std::get<std::int64_t>(size.data));
   }
   if (product == static_cast<double>(ranks)) return;
@@ -200,10 +199,10 @@ void batch(RuleContext& context) {
   const std::int64_t below = global / *step * *step;
   const std::int64_t above = below + *step;
   const std::int64_t nearest = below > 0 && global - below <= above - global ? below : above;
-  context.report("global_batch_size",
-                 fmt::format("is not a multiple of micro_batch_size {} x {}", micro,
-                             counted(*step / micro, "data-parallel rank")),
-                 fmt::format("a multiple of {}", *step), fmt::format("nearest: {}", nearest));
+  context.report(
+      "global_batch_size",
+      fmt::format("is not a multiple of micro_batch_size {} x {}", micro, counted(*step / micro, "data-parallel rank")),
+      fmt::format("a multiple of {}", *step), fmt::format("nearest: {}", nearest));
 }
 
 void batch_rampup(RuleContext& context) {
@@ -232,7 +231,8 @@ constexpr Rule kRules[] = {
     {"inherited_expert_parallel", "An inherited expert-parallel size follows the number of processes.",
      inherited_expert_parallel},
     {"experts_divide", "Expert-parallel ranks hold equally many experts.", experts_divide},
-    {"expert_ranks_need_experts", "A model without experts has no expert ranks.", expert_ranks_need_experts},
+    {"expert_ranks_need_experts", "Expert ranks of a model without experts do nothing; said in a note.",
+     expert_ranks_need_experts},
     {"world_size", "The processes divide into the parallel sizes.", world_size},
     {"rank_order", "The order tensor, pipeline, data needs equal data groups of dense layers and experts.", rank_order},
     {"sequence_parallel", "Sequence parallelism needs several tensor ranks; experts on several tensor ranks need it.",

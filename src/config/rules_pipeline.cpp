@@ -61,7 +61,7 @@ void layout_text(RuleContext& context) {
   if (!fault) return;
   context.report(kLayout, {.message = fmt::format("character {}: {}", fault->position + 1, fault->message),
                            .nearest = fault->nearest,
-                           .excerpt = text_with_caret(*text, fault->position)});
+                           .excerpt = text->empty() ? "" : text_with_caret(*text, fault->position)});
 }
 
 // A way of cutting excludes the others: two of them are two wishes.
@@ -81,8 +81,9 @@ void one_way_of_cutting(RuleContext& context) {
 
 // "Et*14|t*13,L": what a user who has no layout could write.
 std::string balanced_text(const Experiment& experiment, std::int64_t num_stages) {
-  return fmt::format("for instance {}: {}", kLayout,
-                     to_text(balanced_layout(experiment.get_int("num_layers"), num_mtp_layers(experiment), num_stages)));
+  return fmt::format(
+      "for instance {}: {}", kLayout,
+      to_text(balanced_layout(experiment.get_int("num_layers"), num_mtp_layers(experiment), num_stages)));
 }
 
 void layout_layers(RuleContext& context) {
@@ -93,17 +94,17 @@ void layout_layers(RuleContext& context) {
   if (!layout) return;
   const std::int64_t layers = experiment.get_int("num_layers");
   if (layout->num_layers() != layers) {
-    context.report(kLayout, fmt::format("places {} layers, but {}", layout->num_layers(),
-                                        setting_text(experiment, "num_layers")),
-                   fmt::format("{} layers", layers), balanced_text(experiment, layout->num_stages()));
+    context.report(
+        kLayout, fmt::format("places {} layers, but {}", layout->num_layers(), setting_text(experiment, "num_layers")),
+        fmt::format("{} layers", layers), balanced_text(experiment, layout->num_stages()));
   }
   const std::int64_t depths = num_mtp_layers(experiment);
   if (layout->num_mtp_layers() == depths) return;
   if (layout->num_mtp_layers() == 0) {
-    context.note(kLayout,
-                 fmt::format("names no prediction depths: {} of them stand{} beside the loss", depths,
-                             depths == 1 ? "s" : ""),
-                 "mtp_num_layers");
+    context.note(
+        kLayout,
+        fmt::format("names no prediction depths: {} of them stand{} beside the loss", depths, depths == 1 ? "s" : ""),
+        "mtp_num_layers");
     return;
   }
   context.report(kLayout,
@@ -119,12 +120,11 @@ void layout_stages(RuleContext& context) {
   const std::int64_t ranks = context.integer(kStages);
   if (!layout || layout->num_stages() % ranks == 0) return;
   const std::int64_t stages = layout->num_stages();
-  context.report(kLayout, {.message = fmt::format("its stages do not divide over {}", setting_text(experiment, kStages)),
-                           .expected = fmt::format("a multiple of {} stages", ranks),
-                           .found = fmt::format("{} stages", stages),
-                           .nearest = stages < ranks ? balanced_text(experiment, ranks)
-                                                     : fmt::format("{} {} would fit", kStages,
-                                                                   nearest_divisor(stages, ranks))});
+  context.report(kLayout,
+                 {.message = fmt::format("its stages do not divide over {}", setting_text(experiment, kStages)),
+                  .expected = fmt::format("a multiple of {} stages", ranks),
+                  .found = fmt::format("{} stages", stages),
+                  .nearest = balanced_text(experiment, (stages + ranks - 1) / ranks * ranks)});
 }
 
 // Depths read the last layer's output: they stand together, on the last chunk of their rank.
@@ -154,11 +154,11 @@ void manual_split(RuleContext& context) {
   if (context.is_null(kSplitList)) return;
   const std::int64_t ranks = context.integer(kStages);
   if (layers.empty() || static_cast<std::int64_t>(layers.size()) % ranks != 0) {
-    context.report(kSplitList, {.message = fmt::format("its entries do not divide over {}",
-                                                       setting_text(experiment, kStages)),
-                                .expected = fmt::format("a multiple of {} entries", ranks),
-                                .found = fmt::format("{} entries", layers.size()),
-                                .nearest = balanced_text(experiment, ranks)});
+    context.report(kSplitList,
+                   {.message = fmt::format("its entries do not divide over {}", setting_text(experiment, kStages)),
+                    .expected = fmt::format("a multiple of {} entries", ranks),
+                    .found = fmt::format("{} entries", layers.size()),
+                    .nearest = balanced_text(experiment, ranks)});
     return;
   }
   if (std::any_of(layers.begin(), layers.end(), [](std::int64_t count) { return count < 0 || count > 100'000; })) {
@@ -185,7 +185,8 @@ std::vector<Spelling> spellings_of(const Experiment& experiment) {
   std::vector<Spelling> spellings;
   const std::int64_t ranks = experiment.get_int(kStages);
   for (const std::string_view key : {kChunks, kOldChunks}) {
-    if (const auto chunks = experiment.get_optional_int(key); chunks && *chunks > 1) spellings.push_back({key, *chunks});
+    if (const auto chunks = experiment.get_optional_int(key); chunks && *chunks > 1)
+      spellings.push_back({key, *chunks});
   }
   if (const auto layers = experiment.get_optional_int(kLayersPerChunk)) {
     const std::int64_t chunks = experiment.get_int("num_layers") / ranks / *layers;
@@ -203,8 +204,8 @@ void chunks_on_a_rank(RuleContext& context) {
     const std::int64_t chunks = layout->num_stages() / ranks;
     for (const Spelling& other : spellings) {
       if (other.chunks == chunks) continue;
-      context.report(other.key, fmt::format("{} stages on {} ranks are {} chunks a rank", layout->num_stages(), ranks,
-                                            chunks),
+      context.report(other.key,
+                     fmt::format("{} stages on {} ranks are {} chunks a rank", layout->num_stages(), ranks, chunks),
                      fmt::format("{}, or null", chunks), "the layout alone says it: leave this key out");
     }
     return;
@@ -245,8 +246,7 @@ void even_stages(RuleContext& context) {
   }
   if (rest % ranks != 0) {
     const std::string extra = pseudo > 0 ? fmt::format(" (and {} for embedding and loss)", pseudo) : "";
-    context.report(kStages,
-                   fmt::format("does not divide {}{}", setting_text(experiment, "num_layers"), extra),
+    context.report(kStages, fmt::format("does not divide {}{}", setting_text(experiment, "num_layers"), extra),
                    "a divisor, or a layout", balanced_text(experiment, ranks));
   }
 }
@@ -256,15 +256,15 @@ void even_chunks(RuleContext& context) {
   const std::int64_t ranks = context.integer(kStages);
   if (ranks == 1 || !context.is_null(kLayout) || !context.is_null(kSplitList)) return;
   const std::int64_t layers = context.integer("num_layers");
-  if (const auto per_chunk = experiment.get_optional_int(kLayersPerChunk); per_chunk && layers % ranks == 0 &&
-                                                                           layers / ranks % *per_chunk != 0) {
-    context.report(kLayersPerChunk, fmt::format("does not divide the {} layers of a rank", layers / ranks),
-                   "a divisor", fmt::format("nearest: {}", nearest_divisor(layers / ranks, *per_chunk)));
+  if (const auto per_chunk = experiment.get_optional_int(kLayersPerChunk);
+      per_chunk && layers % ranks == 0 && layers / ranks % *per_chunk != 0) {
+    context.report(kLayersPerChunk, fmt::format("does not divide the {} layers of a rank", layers / ranks), "a divisor",
+                   fmt::format("nearest: {}", nearest_divisor(layers / ranks, *per_chunk)));
     return;
   }
   const std::int64_t chunks = virtual_pipeline_size(experiment);
-  const bool is_uneven = !context.is_null("decoder_first_pipeline_num_layers") ||
-                         !context.is_null("decoder_last_pipeline_num_layers");
+  const bool is_uneven =
+      !context.is_null("decoder_first_pipeline_num_layers") || !context.is_null("decoder_last_pipeline_num_layers");
   const std::int64_t pseudo = (context.is_on("account_for_embedding_in_pipeline_split") ? 1 : 0) +
                               (context.is_on("account_for_loss_in_pipeline_split") ? 1 : 0);
   if (chunks == 1 || is_uneven || (layers + pseudo) % ranks != 0 || (layers + pseudo) / ranks % chunks == 0) return;
@@ -285,9 +285,7 @@ struct Interleaving {
   std::int64_t ranks = 1;
   std::int64_t micro_batches = 1;
 
-  bool is_legal(std::int64_t count) const {
-    return count >= group && (count % group == 0 || count % group >= ranks);
-  }
+  bool is_legal(std::int64_t count) const { return count >= group && (count % group == 0 || count % group >= ranks); }
   // The legal number of micro-batches nearest to the one at hand; at least a group's multiple is.
   std::int64_t nearest() const {
     for (std::int64_t distance = 1; distance <= group; ++distance) {
@@ -306,21 +304,21 @@ void interleaving(RuleContext& context) {
   Interleaving shape{.ranks = context.integer(kStages), .micro_batches = plan->accumulation};
   shape.group = experiment.get_optional_int(kGroup).value_or(shape.ranks);
   if (shape.group < shape.ranks) {
-    context.report(kGroup, fmt::format("is smaller than {}: a chunk would wait for itself",
-                                       setting_text(experiment, kStages)),
+    context.report(kGroup,
+                   fmt::format("is smaller than {}: a chunk would wait for itself", setting_text(experiment, kStages)),
                    fmt::format("at least {}", shape.ranks), "leave it out for that many");
     return;
   }
   if (shape.is_legal(shape.micro_batches)) return;
   const std::int64_t sequences = context.integer("micro_batch_size") * plan->data_parallel;
   const std::int64_t nearest = shape.nearest();
-  context.report("global_batch_size",
-                 fmt::format("makes {} micro-batches on a rank, which {} pipeline ranks cannot interleave in groups of "
-                             "{}",
-                             shape.micro_batches, shape.ranks, shape.group),
-                 fmt::format("a multiple of {}, or one that leaves a last group of at least {}", shape.group,
-                             shape.ranks),
-                 fmt::format("nearest: {} micro-batches, global_batch_size {}", nearest, nearest * sequences));
+  context.report(
+      "global_batch_size",
+      fmt::format("makes {} micro-batches on a rank, which {} pipeline ranks cannot interleave in groups of "
+                  "{}",
+                  shape.micro_batches, shape.ranks, shape.group),
+      fmt::format("a multiple of {}, or one that leaves a last group of at least {}", shape.group, shape.ranks),
+      fmt::format("nearest: {} micro-batches, global_batch_size {}", nearest, nearest * sequences));
 }
 
 void schedule(RuleContext& context) {

@@ -83,8 +83,9 @@ void residual_type(RuleContext& context) {
 // What the fused variants sum up, they sum up in the order in which results arrive.
 void deterministic(RuleContext& context) {
   if (!context.is_on("deterministic_mode")) return;
-  context.demand("deterministic_mode",
-                 {{"cross_entropy_loss_fusion", {false}}, {"tp_comm_overlap", {false}}, {"moe_router_fusion", {false}}});
+  context.demand(
+      "deterministic_mode",
+      {{"cross_entropy_loss_fusion", {false}}, {"tp_comm_overlap", {false}}, {"moe_router_fusion", {false}}});
 }
 
 constexpr Rule kRules[] = {

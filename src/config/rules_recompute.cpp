@@ -67,8 +67,8 @@ void recompute_full(RuleContext& context) {
   }
   const auto count = experiment.get_optional_int("recompute_num_layers");
   if (!count) {
-    context.report("recompute_num_layers",
-                   fmt::format("{} needs it", setting_text(experiment, "recompute_method")), "integer >= 1");
+    context.report("recompute_num_layers", fmt::format("{} needs it", setting_text(experiment, "recompute_method")),
+                   "integer >= 1");
   } else if (*count == 0 && experiment.get_string("recompute_method") == "uniform") {
     context.report("recompute_num_layers", "a group of no layers cannot be run again", "integer >= 1");
   }
@@ -116,10 +116,10 @@ void saved_activations(RuleContext& context) {
   if (context.integer("tensor_model_parallel_size") == 1) {
     context.report(kKey, "there is one tensor rank to divide them over", "false");
   } else if (context.is_on("sequence_parallel")) {
-    context.report(kKey,
-                   fmt::format("sequence parallelism divides them already: {}",
-                               setting_text(experiment, "sequence_parallel")),
-                   "false");
+    context.report(
+        kKey,
+        fmt::format("sequence parallelism divides them already: {}", setting_text(experiment, "sequence_parallel")),
+        "false");
   } else if (experiment.get_optional_string("recompute_granularity").value_or("") != "full") {
     context.report(kKey, "only full recomputation keeps what could be divided", "false, or recompute_granularity full");
   }

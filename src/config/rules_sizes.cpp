@@ -1,6 +1,7 @@
 // Rules: sizes that no machine has. Everything else computes with products of sizes and may rely on them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/text.hpp"
@@ -49,29 +50,36 @@ constexpr Bound kBounds[] = {
     {"train_samples", 1'000'000'000'000'000},
 };
 
+bool is_beyond(const Experiment& experiment, const Bound& bound) {
+  return experiment.get_optional_int(bound.key).value_or(0) > bound.highest;
+}
+
+bool has_size_beyond(const Experiment& experiment) {
+  return std::any_of(std::begin(kBounds), std::end(kBounds),
+                     [&](const Bound& bound) { return is_beyond(experiment, bound); });
+}
+
 void sizes(RuleContext& context) {
   for (const Bound& bound : kBounds) {
-    const auto value = context.experiment().get_optional_int(bound.key);
-    if (!value || *value <= bound.highest) continue;
+    if (!is_beyond(context.experiment(), bound)) continue;
     context.report(bound.key, "larger than any machine could hold",
                    fmt::format("at most {}", format_count(bound.highest)));
   }
 }
 
 void processes(RuleContext& context) {
-  if (has_plausible_sizes(context.experiment())) return;
-  for (const Bound& bound : kBounds) {
-    if (context.experiment().get_optional_int(bound.key).value_or(0) > bound.highest) return;  // told already
-  }
-  context.report("tensor_model_parallel_size",
-                 {.message = "the parallel sizes together ask for too many processes",
-                  .expected = fmt::format("TP x CP x PP and EP x ETP x PP of at most {} each",
-                                          format_count(kMaxProcesses))});
+  // A single size that is too large was told by itself.
+  if (has_plausible_sizes(context.experiment()) || has_size_beyond(context.experiment())) return;
+  context.report(
+      "tensor_model_parallel_size",
+      {.message = "the parallel sizes together ask for too many processes",
+       .expected = fmt::format("TP x CP x PP and EP x ETP x PP of at most {} each", format_count(kMaxProcesses))});
 }
 
 // An estimate in floating point, so that whoever counts exactly cannot overflow.
 void parameters(RuleContext& context) {
   const Experiment& experiment = context.experiment();
+  if (has_size_beyond(experiment)) return;
   const auto size = [&](std::string_view key) {
     return static_cast<double>(experiment.get_optional_int(key).value_or(0));
   };
@@ -109,10 +117,8 @@ bool has_plausible_sizes(const Experiment& experiment) {
   for (const std::int64_t size : {parallel.expert, parallel.expert_tensor, parallel.pipeline}) {
     sparse *= static_cast<double>(size);
   }
-  for (const Bound& bound : kBounds) {
-    if (experiment.get_optional_int(bound.key).value_or(0) > bound.highest) return false;
-  }
-  return dense <= static_cast<double>(kMaxProcesses) && sparse <= static_cast<double>(kMaxProcesses);
+  return !has_size_beyond(experiment) && dense <= static_cast<double>(kMaxProcesses) &&
+         sparse <= static_cast<double>(kMaxProcesses);
 }
 
 std::span<const Rule> size_rules() {

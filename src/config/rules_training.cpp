@@ -101,8 +101,8 @@ void weight_decay(RuleContext& context) {
   }
   for (const std::string_view key : {"start_weight_decay", "end_weight_decay"}) {
     if (context.is_null(key) || !context.is_wanted(key)) continue;
-    context.report(key, fmt::format("not read: {}", setting_text(experiment, "weight_decay_incr_style")),
-                   "null", "write weight_decay_incr_style: linear or cosine for a ramp");
+    context.report(key, fmt::format("not read: {}", setting_text(experiment, "weight_decay_incr_style")), "null",
+                   "write weight_decay_incr_style: linear or cosine for a ramp");
   }
 }
 

@@ -106,10 +106,10 @@ void mega_moe(RuleContext& context) {
   }
   const std::int64_t expert = context.integer("expert_model_parallel_size");
   if (expert < 2 || expert > 8) {
-    context.report("use_turbo_mega_moe",
-                   fmt::format("works between the ranks of one node: {}",
-                               setting_text(experiment, "expert_model_parallel_size")),
-                   "false, or 2 to 8 expert ranks");
+    context.report(
+        "use_turbo_mega_moe",
+        fmt::format("works between the ranks of one node: {}", setting_text(experiment, "expert_model_parallel_size")),
+        "false, or 2 to 8 expert ranks");
   }
   if (experiment.get_string("moe_router_load_balancing_type") == "sinkhorn") {
     context.report("use_turbo_mega_moe",

@@ -53,8 +53,7 @@ TEST(PipelineLayout, TextReadsBackToItself) {
 TEST(PipelineLayout, SplitList) {
   constexpr std::array<std::int64_t, 8> kLayers = {2, 3, 2, 2, 2, 2, 2, 1};
   EXPECT_EQ(to_text(layout_of_split_list(kLayers, 4, SplitOrder::kByRank, 0)), "Et*2|t*2|t*2|t*2|t*3|t*2|t*2|t,L");
-  EXPECT_EQ(to_text(layout_of_split_list(kLayers, 4, SplitOrder::kByStage, 1)),
-            "Et*2|t*3|t*2|t*2|t*2|t*2|t*2|t,m,L");
+  EXPECT_EQ(to_text(layout_of_split_list(kLayers, 4, SplitOrder::kByStage, 1)), "Et*2|t*3|t*2|t*2|t*2|t*2|t*2|t,m,L");
 }
 
 TEST(PipelineLayout, CaretStandsBelowTheCharacter) {
@@ -67,9 +66,9 @@ TEST(PipelineLayout, CaretStandsBelowTheCharacter) {
 
 TEST(PipelineLayout, BombsAreRefusedAtOnce) {
   const auto begin = std::chrono::steady_clock::now();
-  for (const std::string& text :
-       {std::string("E((((t|)*9999)*9999)*9999)*9999L"), "E" + std::string(1'000'000, '(') + "t",
-        "Et*99999999999999999999L", "E(" + std::string(100'000, 't') + "|)*9999L", std::string("E|*999999999L")}) {
+  for (const std::string& text : {std::string("E((((t|)*9999)*9999)*9999)*9999L"),
+                                  "E" + std::string(1'000'000, '(') + "t", std::string("Et*99999999999999999999L"),
+                                  "E(" + std::string(100'000, 't') + "|)*9999L", std::string("E|*999999999L")}) {
     EXPECT_TRUE(std::holds_alternative<LayoutFault>(parse_pipeline_layout(text))) << text.substr(0, 40);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));

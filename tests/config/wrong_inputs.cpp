@@ -104,8 +104,7 @@ std::string outcome_of(const WrongInput& wrong) {
   }
   for (const auto& [name, text] : input.others) fixture.folder().write(name, text);
   const std::string overrides = input.overrides.empty() ? "mock_data: true\n" : input.overrides;
-  fixture.write_experiment(
-      input.file.value_or(input.head + ResolveFixture::experiment_with(overrides) + input.tail));
+  fixture.write_experiment(input.file.value_or(input.head + ResolveFixture::experiment_with(overrides) + input.tail));
   std::string text = fixture.problems(input.words, input.purpose, input.world_size);
   if (!text.empty()) return text;
   for (const std::string& note :
