@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "base/text.hpp"
@@ -49,21 +50,21 @@ std::string with_variables(const std::string& text) {
   return result;
 }
 
-// The same fault is told once, however many paths led to it.
+// The same fault is told once, however many paths led to it; and who has hundreds needs no more than the first.
 std::vector<Problem> distinct(std::vector<Problem> problems) {
-  std::vector<std::string> told;
-  std::erase_if(problems, [&told](const Problem& problem) {
-    std::string text = to_text(problem);
-    if (std::find(told.begin(), told.end(), text) != told.end()) return true;
-    told.push_back(std::move(text));
-    return false;
-  });
+  constexpr std::size_t kMost = 200;
+  std::set<std::string> told;
+  std::erase_if(problems, [&told](const Problem& problem) { return !told.insert(to_text(problem)).second; });
+  if (problems.size() <= kMost) return problems;
+  const std::size_t num_more = problems.size() - kMost;
+  problems.resize(kMost);
+  problems.push_back({.message = fmt::format("and {} more", num_more)});
   return problems;
 }
 
 class Resolver {
  public:
-  explicit Resolver(const ResolveRequest& request) : request_(request), merger_(problems_) {}
+  explicit Resolver(const ResolveRequest& request) : request_(request), merger_(setting_problems_) {}
 
   Resolution run() {
     const Node root = load_file(request_.file, problems_);
@@ -74,12 +75,18 @@ class Resolver {
       read_module(root);
     }
     read_overrides();
-    check_identity(root);
-    check_identity_names();
-    if (!problems_.empty()) throw ConfigError(distinct(std::move(problems_)));
+    // A file that could not be read has no names to find fault with.
+    if (root.kind == Node::Kind::kMap) {
+      check_identity(root);
+      check_identity_names();
+    }
+    // Rules read every setting: without presets they would only tell what follows from that.
+    const bool is_whole = problems_.empty();
+    problems_.insert(problems_.end(), setting_problems_.begin(), setting_problems_.end());
+    if (!is_whole) throw ConfigError(distinct(std::move(problems_)));
     merger_.apply_to(result_.experiment);
     apply_rules();
-    collect_key_states();
+    if (setting_problems_.empty() && has_plausible_sizes(result_.experiment)) collect_key_states();
     if (!problems_.empty()) throw ConfigError(distinct(std::move(problems_)));
     return std::move(result_);
   }
@@ -134,7 +141,6 @@ class Resolver {
 
   // After the overrides, which may name the run.
   void check_identity(const Node& root) {
-    if (root.kind != Node::Kind::kMap) return;
     for (const auto& [name, member] : kIdentity) {
       if (!(result_.experiment.*member).empty() || root.find(name)) continue;
       has_identity_fault_ = true;
@@ -265,6 +271,7 @@ class Resolver {
         add_problem({.file = "command line", .key = item.key, .message = "wrong type"}, "text", "null");
       } else if (identity != kIdentity.end()) {
         result_.experiment.*(identity->second) = item.value.text;
+        names_from_command_line_.insert(item.key);
       } else {
         merger_.add(item.key, item.value, Layer::kCommandLine, item.written);
       }
@@ -275,30 +282,56 @@ class Resolver {
   void check_identity_names() {
     for (const auto& [name, member] : kIdentity) {
       const std::string& text = result_.experiment.*member;
+      const std::string place = names_from_command_line_.contains(std::string(name)) ? "command line" : file_;
       const bool is_path = name == "workspace";
       const bool leads_elsewhere = !is_path && (text == "." || text == ".." || text.find('/') != std::string::npos);
       if (!is_utf8(text)) {
-        add_problem({.file = file_, .key = std::string(name), .message = "not valid UTF-8"}, "text");
+        add_problem({.file = place, .key = std::string(name), .message = "not valid UTF-8"}, "text");
         continue;
       }
       if (!leads_elsewhere && !text.empty()) continue;
       if (text.empty() && has_identity_fault_) continue;  // told already
-      add_problem({.file = file_, .key = std::string(name), .message = "cannot name a part of the run's folder"},
+      add_problem({.file = place, .key = std::string(name), .message = "cannot name a part of the run's folder"},
                   is_path ? "a folder" : "a name without '/'", fmt::format("'{}'", text));
     }
   }
 
   void apply_rules() {
-    result_.world =
-        request_.world.value_or(WorldSize{smallest_world(result_.experiment), "the smallest that is legal"});
-    RuleContext context(result_.experiment, request_.purpose, result_.world, file_);
-    for (const Rule& rule : all_rules()) {
-      context.enter(rule.name);
-      rule.apply(context);
+    constexpr std::int64_t kMaxProcesses = 10'000'000;
+    const bool is_plausible = has_plausible_sizes(result_.experiment);
+    result_.world = request_.world.value_or(
+        WorldSize{is_plausible ? smallest_world(result_.experiment) : 1, "the smallest that is legal"});
+    if (result_.world.size < 1 || result_.world.size > kMaxProcesses) {
+      add_problem({.message = fmt::format("no run has so many processes ({})", result_.world.source)},
+                  fmt::format("1 to {}", kMaxProcesses), std::to_string(result_.world.size));
+      return;
     }
-    problems_.insert(problems_.end(), context.problems().begin(), context.problems().end());
+    RuleContext context(result_.experiment, request_.purpose, result_.world, file_);
+    for (const RuleGroup& group : rule_groups()) {
+      for (const Rule& rule : group.rules) {
+        context.enter(rule.name);
+        rule.apply(context);
+      }
+      if (!is_plausible) break;
+    }
+    for (const Problem& problem : context.problems()) {
+      if (!follows_from_setting_problems(problem)) problems_.push_back(problem);
+    }
     result_.notes.insert(result_.notes.end(), context.notes().begin(), context.notes().end());
     result_.planned = context.planned();
+  }
+
+  // A setting that could not be read leaves the inherited value in its place; what a rule then says about that key is
+  // not the user's fault. The same for the key that a misspelt name was meant to be.
+  bool follows_from_setting_problems(const Problem& problem) const {
+    const std::string text = to_text(problem);
+    return std::any_of(setting_problems_.begin(), setting_problems_.end(), [&](const Problem& cause) {
+      const std::string name = cause.key.substr(cause.key.find_last_of(".-") + 1);
+      const std::size_t quote = cause.nearest.find('\'');
+      const std::string meant =
+          quote == std::string::npos ? name : cause.nearest.substr(quote + 1, cause.nearest.rfind('\'') - quote - 1);
+      return text.find(name) != std::string::npos || text.find(meant) != std::string::npos;
+    });
   }
 
   void collect_key_states() {
@@ -347,9 +380,11 @@ class Resolver {
 
   const ResolveRequest& request_;
   std::vector<Problem> problems_;
+  std::vector<Problem> setting_problems_;  // unknown keys and values that do not fit theirs
   SettingMerger merger_;
   Resolution result_;
   bool has_identity_fault_ = false;
+  std::set<std::string> names_from_command_line_;
   std::string file_;
 };
 

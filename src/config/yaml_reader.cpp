@@ -11,12 +11,13 @@
 #include <sstream>
 #include <utility>
 
+#include "config/pipeline_layout.hpp"
+
 namespace primus::config {
 namespace {
 
 // An experiment has about a hundred entries and is a few kilobytes long; these stop aliases that multiply (and files
 // that are no experiments) long before memory or time is felt.
-constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr std::size_t kMaxNodes = 20'000;
 constexpr std::size_t kMaxDepth = 64;
 
@@ -35,6 +36,9 @@ class NodeBuilder final : public YAML::EventHandler {
 
   Node take() { return std::move(root_); }
 
+  /// Where the last text in quotation marks began.
+  const YAML::Mark& last_quoted() const { return last_quoted_; }
+
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
 
@@ -52,6 +56,7 @@ class NodeBuilder final : public YAML::EventHandler {
                 const std::string& value) override {
     Node node = scalar(mark, value);
     if (tag == "!" || tag == "tag:yaml.org,2002:str") node.style = Node::Style::kQuoted;
+    if (tag == "!") last_quoted_ = mark;
     add(std::move(node), anchor);
   }
 
@@ -168,12 +173,83 @@ class NodeBuilder final : public YAML::EventHandler {
   std::vector<Frame> frames_;
   std::map<YAML::anchor_t, Anchored> anchors_;
   std::size_t num_nodes_ = 0;
+  YAML::Mark last_quoted_ = YAML::Mark::null_mark();
 };
+
+// yaml-cpp's reasons in words that need no YAML standard beside them.
+std::string reason_of(const std::string& message) {
+  constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+      {"illegal map value", "a ': ' where no key can stand (indented too far? a text that holds ': ' needs quotes)"},
+      {"end of map not found", "a '{' or an indented block does not end here as it should"},
+      {"end of map flow not found", "'{' is never closed"},
+      {"end of sequence not found",
+       "a list does not end here as it should (is a '-' missing, or indented differently?)"},
+      {"end of sequence flow not found", "'[' is never closed"},
+      {"illegal flow end", "a closing bracket without its opening one"},
+      {"the referenced anchor is not defined", "an alias (*name) of an anchor (&name) that is not above it"},
+      {"unknown token",
+       "a character that cannot begin a value here (tabs may not indent; quote texts with @ ` % or &)"},
+      {"illegal EOF in scalar", "a quotation mark is never closed"},
+      {"unknown escape character: ", "an unknown escape in a text in double quotes (write \\\\ for a backslash)"},
+      {"illegal tab when looking for indentation", "a tab in the indentation: use spaces"},
+  };
+  for (const auto& [theirs, ours] : kReasons) {
+    if (message.starts_with(theirs)) return std::string(ours);
+  }
+  return message;
+}
+
+std::size_t begin_of_line(std::string_view content, int wanted) {
+  std::size_t begin = 0;
+  for (int line = 0; line < wanted && begin < content.size(); ++line) {
+    begin = std::min(content.find('\n', begin), content.size() - 1) + 1;
+  }
+  return begin;
+}
+
+std::string_view line_at(std::string_view content, const YAML::Mark& mark) {
+  const std::size_t begin = begin_of_line(content, mark.line);
+  std::string_view line = content.substr(begin, content.find('\n', begin) - begin);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+bool is_indented_by_tab(std::string_view line) {
+  return line.substr(0, line.find_first_not_of(" \t")).find('\t') != std::string_view::npos;
+}
+
+// Does a quotation mark at this place have its partner? yaml-cpp takes the end of the file for one.
+bool is_closed(std::string_view content, const YAML::Mark& mark) {
+  const std::size_t begin = begin_of_line(content, mark.line) + static_cast<std::size_t>(std::max(mark.column, 0));
+  if (begin >= content.size() || (content[begin] != '"' && content[begin] != '\'')) return true;
+  const char quote = content[begin];
+  for (std::size_t i = begin + 1; i < content.size(); ++i) {
+    if (content[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (content[i] == quote) {
+      const bool is_doubled = quote == '\'' && i + 1 < content.size() && content[i + 1] == quote;
+      if (!is_doubled) return true;
+      ++i;
+    }
+  }
+  return false;
+}
+
+Problem syntax_problem(std::string_view content, const std::string& file, const YAML::Exception& error) {
+  Problem problem{.file = file, .message = fmt::format("not valid YAML: {}", reason_of(error.msg))};
+  if (error.mark.is_null()) return problem;
+  problem.line = error.mark.line + 1;
+  problem.column = error.mark.column + 1;
+  const std::string_view line = line_at(content, error.mark);
+  if (is_indented_by_tab(line)) problem.message = "not valid YAML: a tab in the indentation: use spaces";
+  if (!line.empty()) problem.excerpt = text_with_caret(line, static_cast<std::size_t>(std::max(error.mark.column, 0)));
+  return problem;
+}
 
 }  // namespace
 
 Node read_yaml(std::string_view content, const std::string& file, std::vector<Problem>& problems) {
-  if (content.size() > kMaxBytes) {
+  if (content.size() > kMaxYamlBytes) {
     problems.push_back({.file = file, .message = "too large for a configuration file", .expected = "at most 1 MiB"});
     return {};
   }
@@ -188,6 +264,14 @@ Node read_yaml(std::string_view content, const std::string& file, std::vector<Pr
     YAML::Parser parser(stream);
     if (parser.HandleNextDocument(builder)) {
       Node root = builder.take();
+      if (const YAML::Mark& mark = builder.last_quoted(); !mark.is_null() && !is_closed(content, mark)) {
+        problems.push_back({.file = file,
+                            .line = mark.line + 1,
+                            .column = mark.column + 1,
+                            .message = "not valid YAML: a quotation mark is never closed",
+                            .excerpt = text_with_caret(line_at(content, mark), static_cast<std::size_t>(mark.column))});
+        return root;
+      }
       NodeBuilder second(file, problems);
       if (parser.HandleNextDocument(second)) {
         problems.push_back({.file = file, .message = "holds more than one YAML document", .expected = "one"});
@@ -195,10 +279,7 @@ Node read_yaml(std::string_view content, const std::string& file, std::vector<Pr
       return root;
     }
   } catch (const YAML::Exception& error) {
-    problems.push_back({.file = file,
-                        .line = error.mark.is_null() ? 0 : error.mark.line + 1,
-                        .column = error.mark.is_null() ? 0 : error.mark.column + 1,
-                        .message = fmt::format("not valid YAML: {}", error.msg)});
+    problems.push_back(syntax_problem(content, file, error));
   } catch (const ReadStopped&) {
     return {};
   }

@@ -19,6 +19,7 @@ moe_router_topk: 2
 moe_shared_expert_overlap: true
 expert_model_parallel_size: 4
 tokenizer_type: ByteTokenizer
+moe_shared_expert_intermediate_size: 32
 )";
 
 constexpr const char* kModulePreset = R"(train_iters: 1000

@@ -197,13 +197,6 @@ TEST(Rules, BatchPlan) {
   EXPECT_FALSE(batch_plan(experiment, 3));
 }
 
-TEST(Rules, EveryRuleHasANameAndAMeaning) {
-  for (const Rule& rule : all_rules()) {
-    EXPECT_FALSE(rule.name.empty());
-    EXPECT_TRUE(rule.meaning.ends_with('.')) << rule.name;
-  }
-}
-
 TEST(Resolve, NoEffectKeysThatTheUserWrote) {
   const ResolveFixture fixture;
   const Resolution resolution = fixture.resolve({"--manual_gc", "--manual_gc_interval", "1"});

@@ -56,11 +56,14 @@ TEST(YamlReader, WindowsLineEndsAndByteOrderMark) {
 TEST(YamlReader, Faults) {
   EXPECT_EQ(read("lr: 1\nseed: 2\nlr: 3\n").problems,
             "f.yaml:3: lr: written twice, first at line 1; keep one of the two\n");
-  EXPECT_EQ(read("a: [1, 2\nb: 3\n").problems, "f.yaml:2:2: not valid YAML: end of sequence flow not found\n");
+  EXPECT_EQ(read("a: [1, 2\nb: 3\n").problems,
+            "f.yaml:2:2: not valid YAML: '[' is never closed\n      b: 3\n       ^\n");
   EXPECT_EQ(read("a: 1\n---\nb: 2\n").problems, "f.yaml: holds more than one YAML document (expected one)\n");
   EXPECT_EQ(read("[a]: 1\n").problems, "f.yaml:1: a key must be a plain name\n");
   EXPECT_EQ(read(std::string("a: 1\nb: \0\n", 9)).problems, "f.yaml:2: a NUL byte: this is no text file\n");
-  EXPECT_EQ(read("a: *nowhere\n").problems, "f.yaml:1:4: not valid YAML: the referenced anchor is not defined\n");
+  EXPECT_EQ(read("a: *nowhere\n").problems,
+            "f.yaml:1:4: not valid YAML: an alias (*name) of an anchor (&name) that is not above it\n      a: "
+            "*nowhere\n         ^\n");
 }
 
 TEST(YamlReader, HostileSizesEndEarly) {
