@@ -140,18 +140,19 @@ void RuleContext::overrule(std::string_view key, const Value& value, std::string
   strength_of_rule_values_[std::string(key)] = strength_of_cause;
 }
 
-bool RuleContext::demand(std::string_view cause, const std::vector<Demand>& needs) {
+bool RuleContext::demand(std::string_view cause, const std::vector<Demand>& needs, Nature nature) {
   bool is_refused = false;
   for (const Demand& need : needs) {
     if (experiment_.setting(need.key).value == need.value || !is_wanted(need.key)) continue;
-    if (!is_wanted(cause)) {
+    if (nature == Nature::kSwitch && !is_wanted(cause)) {
       overrule(cause, default_value(*find_key(cause)), need.key);
       return false;
     }
     if (is_stronger(cause, need.key)) continue;
     is_refused = true;
-    report(need.key, fmt::format("conflicts with {}", setting_text(experiment_, cause)), to_text(need.value),
-           fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), cause));
+    report(
+        need.key, fmt::format("conflicts with {}", setting_text(experiment_, cause)), to_text(need.value),
+        fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), is_wanted(cause) ? cause : "it"));
   }
   // What would follow from a refused wish is not worth telling.
   if (is_refused) return true;

@@ -45,6 +45,9 @@ struct Demand {
   Value value;
 };
 
+/// What makes a rule act: a switch, which can be turned off again, or a fact such as the number of pipeline ranks.
+enum class Nature { kSwitch, kFact };
+
 /// A key that is in use, and the value that takes it out of use.
 struct Alternative {
   std::string_view key;
@@ -94,8 +97,8 @@ class RuleContext {
   void require(std::string_view key, const Value& value, std::string_view because);
 
   /// The value of `cause` needs these. A weaker value yields to it; a stronger or equal one that the user wrote is an
-  /// error; but where `cause` was only inherited, `cause` itself goes back to its default. False if it did.
-  bool demand(std::string_view cause, const std::vector<Demand>& needs);
+  /// error; but a switch that was only inherited goes back to its default instead. False if it did.
+  bool demand(std::string_view cause, const std::vector<Demand>& needs, Nature nature = Nature::kSwitch);
 
   /// Two keys of which one may be in use: the weaker one yields; of equals, the second is reported.
   void exclude(const Alternative& first, const Alternative& second);

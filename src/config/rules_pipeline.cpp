@@ -42,14 +42,14 @@ bool is_v_shaped(const Experiment& experiment) {
 void single_stage(RuleContext& context) {
   if (context.integer(kStages) > 1) return;
   const auto layout = context.is_null(kLayout) ? std::nullopt : written_layout(context.experiment());
-  if (layout && layout->num_stages() > 1) context.demand(kStages, {{kLayout, {}}});
-  if (split_list(context.experiment()).size() > 1) context.demand(kStages, {{kSplitList, {}}});
+  if (layout && layout->num_stages() > 1) context.demand(kStages, {{kLayout, {}}}, Nature::kFact);
+  if (split_list(context.experiment()).size() > 1) context.demand(kStages, {{kSplitList, {}}}, Nature::kFact);
   for (const std::string_view key : {kChunks, kOldChunks}) {
-    if (context.experiment().get_optional_int(key).value_or(1) > 1) context.demand(kStages, {{key, {}}});
+    if (context.experiment().get_optional_int(key).value_or(1) > 1) context.demand(kStages, {{key, {}}}, Nature::kFact);
   }
   for (const std::string_view key : {kLayersPerChunk, std::string_view("decoder_first_pipeline_num_layers"),
                                      std::string_view("decoder_last_pipeline_num_layers")}) {
-    if (!context.is_null(key)) context.demand(kStages, {{key, {}}});
+    if (!context.is_null(key)) context.demand(kStages, {{key, {}}}, Nature::kFact);
   }
 }
 

@@ -41,7 +41,7 @@ void low_precision_parameters(RuleContext& context) {
     if (context.is_wanted(key)) {
       context.report(key, fmt::format("needs {}, which is null", format), "false", fmt::format("or set {}", format));
     } else {
-      context.demand(format, {{key, {false}}});
+      context.demand(format, {{key, {false}}}, Nature::kFact);
     }
   }
 }

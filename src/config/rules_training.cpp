@@ -43,10 +43,10 @@ void schedule_units(RuleContext& context) {
   const std::string_view unit = by_samples ? "train_samples" : "train_iters";
   for (const std::string_view name : {"lr_decay", "lr_wsd_decay"}) {
     const std::string wrong = fmt::format("{}_{}", name, by_samples ? "iters" : "samples");
-    if (!context.is_null(wrong)) context.demand(unit, {{wrong, {}}});
+    if (!context.is_null(wrong)) context.demand(unit, {{wrong, {}}}, Nature::kFact);
   }
   const std::string_view wrong = by_samples ? "lr_warmup_iters" : "lr_warmup_samples";
-  if (context.integer(wrong) != 0) context.demand(unit, {{wrong, {std::int64_t{0}}}});
+  if (context.integer(wrong) != 0) context.demand(unit, {{wrong, {std::int64_t{0}}}}, Nature::kFact);
 }
 
 void warmup_fraction(RuleContext& context) {

@@ -129,7 +129,7 @@ void turbo_linear(RuleContext& context) {
                                  setting_text(context.experiment(), "tensor_model_parallel_size")),
                      "false");
     } else {
-      context.demand("tensor_model_parallel_size", {{key, {false}}});
+      context.demand("tensor_model_parallel_size", {{key, {false}}}, Nature::kFact);
     }
   }
 }

@@ -1,12 +1,15 @@
 // Damaged and hostile experiments, overrides and layouts resolve or are refused with a reason; nothing else happens.
 // PRIMUS_SOAK=1: 200,000 of each.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <random>
 
+#include "base/text.hpp"
 #include "config/fuzz_input.hpp"
+#include "config/key_table.hpp"
 #include "config/overrides.hpp"
 #include "config/resolve_fixture.hpp"
 #include "config/yaml_reader.hpp"
@@ -117,6 +120,47 @@ TEST(Mutation, LayoutsAreReadOrRefused) {
   for (int i = 0; i < rounds(20'000); ++i) {
     check_layout(mutated(std::string(kLayouts[static_cast<std::size_t>(i) % std::size(kLayouts)]), random));
   }
+}
+
+// A value that the key may well take: one of its words, or what other keys take.
+std::string random_value(const Key& key, std::mt19937& random) {
+  constexpr const char* kValues[] = {"null", "true", "false", "0", "1", "2", "3", "4", "8", "16", "0.5", "1e-4"};
+  std::vector<std::string> values(std::begin(kValues), std::end(kValues));
+  const bool has_words = key.allowed.find('|') != std::string_view::npos;
+  if (has_words) values = split(key.allowed, '|');
+  values.emplace_back(key.default_text);
+  return values[std::uniform_int_distribution<std::size_t>(0, values.size() - 1)(random)];
+}
+
+// Whatever a few settings are, the rules either refuse them or leave a plan that its readers can read.
+TEST(Mutation, RandomSettingsResolveOrAreRefused) {
+  std::mt19937 random(kSeed);
+  const ResolveFixture fixture;
+  std::vector<const Key*> keys;
+  for (const KeySection& section : key_sections()) {
+    for (const Key& key : section.keys) keys.push_back(&key);
+  }
+  int num_resolved = 0;
+  for (int i = 0; i < rounds(2'000); ++i) {
+    std::vector<std::string> words;
+    for (int j = 0; j < 1 + i % 6; ++j) {
+      const Key& key = *keys[std::uniform_int_distribution<std::size_t>(0, keys.size() - 1)(random)];
+      words.push_back(fmt::format("--{}={}", key.name, random_value(key, random)));
+    }
+    try {
+      const Resolution resolution = fixture.resolve(words);
+      const Experiment& experiment = resolution.experiment;
+      EXPECT_TRUE(batch_plan(experiment, resolution.world.size)) << fmt::format("{}", fmt::join(words, " "));
+      EXPECT_GE(virtual_pipeline_size(experiment), 1);
+      EXPECT_NE(experiment.is_null("train_iters"), experiment.is_null("train_samples"));
+      ++num_resolved;
+    } catch (const ConfigError&) {
+      // Refused with a reason.
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what() << "\n" << fmt::format("{}", fmt::join(words, " "));
+    }
+  }
+  EXPECT_GT(num_resolved, 100);
 }
 
 struct Hostile {
