@@ -1,0 +1,35 @@
+// Entry point of libprimus_cuda.so.
+#include "ops/cuda_table.hpp"
+
+#include "ops/cuda_plugin.hpp"
+#include "ops/gpu/runtime.hpp"
+
+namespace primus::ops::cuda {
+namespace {
+
+CudaOps all_ops() {
+  CudaOps ops;
+  for (const auto add : {register_rms_norm, register_swiglu, register_permute, register_router}) add(ops);
+  return ops;
+}
+
+std::string device_problem() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaErrorNoDevice) return "the driver finds no NVIDIA device (is it visible: CUDA_VISIBLE_DEVICES?)";
+  if (error == cudaErrorInsufficientDriver) {
+    return fmt::format("no NVIDIA driver, or one older than CUDA {}.{} needs", CUDART_VERSION / 1000,
+                       CUDART_VERSION % 1000 / 10);
+  }
+  if (error != cudaSuccess) return fmt::format("the NVIDIA driver says: {}", cudaGetErrorString(error));
+  return devices > 0 ? "" : "the driver finds no NVIDIA device";
+}
+
+}  // namespace
+}  // namespace primus::ops::cuda
+
+extern "C" __attribute__((visibility("default"))) const primus::ops::CudaPlugin* primus_cuda_plugin() {
+  static const primus::ops::CudaPlugin plugin = {primus::ops::kCudaPluginBuild, sizeof(primus::ops::CudaPlugin),
+                                                 primus::ops::cuda::all_ops(), primus::ops::cuda::device_problem};
+  return &plugin;
+}

@@ -1,0 +1,12 @@
+#pragma once
+// Inside the GPU half: each op's *_cuda.cpp puts its twins into the table with one function, declared here.
+#include "ops/cuda_ops.hpp"
+
+namespace primus::ops::cuda {
+
+void register_rms_norm(CudaOps& ops);
+void register_swiglu(CudaOps& ops);
+void register_permute(CudaOps& ops);
+void register_router(CudaOps& ops);
+
+}  // namespace primus::ops::cuda
