@@ -59,9 +59,9 @@ ops::RouterOptions Moe::router_options(const StepContext& step) const {
           .num_sequences = step.batch.num_sequences};
 }
 
-Tensor Moe::gather(const Tensor& x_TH, const Tensor& slot_of) const {
-  Tensor x_RH = workspace({slot_of.numel(), x_TH.size(1)}, x_TH);
-  ops::permute_rows(x_TH, slot_of, moe_.router.top_k, x_RH);
+Tensor Moe::gather(const Tensor& x_TH, const Tensor& row_of) const {
+  Tensor x_RH = workspace({row_of.numel(), x_TH.size(1)}, x_TH);
+  ops::permute_rows(x_TH, row_of, x_RH);
   return x_RH;
 }
 
@@ -84,7 +84,7 @@ void Moe::experts_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH)
   const Tensor& slot_of = saved.at(Slot::kSlotOf);
   const Tensor& offsets = saved.at(Slot::kOffsets);
   Tensor& pre_R2F = saved.allocate(Slot::kPreActivation);
-  ops::grouped_linear_forward(gather(x_TH, slot_of), fc1_.weight, offsets, pre_R2F);
+  ops::grouped_linear_forward(gather(x_TH, saved.at(Slot::kRowOf)), fc1_.weight, offsets, pre_R2F);
   Tensor prob_R = at::empty({slot_of.numel()}, saved.at(Slot::kProb).options());
   ops::permute_values(saved.at(Slot::kProb), slot_of, prob_R);
   Tensor activation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);
@@ -107,7 +107,8 @@ Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& sav
   Tensor prob_R = at::empty({slot_of.numel()}, saved.at(Slot::kProb).options());
   ops::permute_values(saved.at(Slot::kProb), slot_of, prob_R);
 
-  const Tensor dy_RH = gather(dy_TH, slot_of);
+  const Tensor row_of = saved.at(Slot::kRowOf);
+  const Tensor dy_RH = gather(dy_TH, row_of);
   Tensor pre_R2F = saved.at(Slot::kPreActivation);
   saved.release(Slot::kPreActivation);
   Tensor dactivation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);
@@ -120,11 +121,11 @@ Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& sav
   {
     Tensor dx_RH = workspace({pre_R2F.size(0), x_TH.size(1)}, x_TH);
     ops::grouped_linear_dgrad(pre_R2F, fc1_.weight, offsets, dx_RH);
-    ops::unpermute_sum(dx_RH, saved.at(Slot::kRowOf), dx_TH, ops::Write::kOverwrite);
+    ops::unpermute_sum(dx_RH, row_of, dx_TH, ops::Write::kOverwrite);
   }
   Tensor dprob_TK = at::empty_like(saved.at(Slot::kProb));
-  ops::unpermute_values(dprob_R, saved.at(Slot::kRowOf), dprob_TK);
-  deferred.insert(deferred.end(), {offsets, slot_of, dy_RH, activation_RF, pre_R2F, x_TH});
+  ops::unpermute_values(dprob_R, row_of, dprob_TK);
+  deferred.insert(deferred.end(), {offsets, row_of, dy_RH, activation_RF, pre_R2F, x_TH});
   return dprob_TK;
 }
 
