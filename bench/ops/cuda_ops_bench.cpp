@@ -40,7 +40,7 @@ auto sets_of(int sets, const Make& make) {
 }
 
 template <typename Buffers, typename Op>
-Timing measure_sets(std::vector<Buffers>& sets, const Op& op) {
+CudaTiming measure_sets(std::vector<Buffers>& sets, const Op& op) {
   return measure_cuda([&](int i) { op(sets[static_cast<std::size_t>(i) % sets.size()]); });
 }
 

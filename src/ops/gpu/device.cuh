@@ -181,8 +181,8 @@ __device__ inline void wave_sync() {
 #endif
 }
 
-/// Sum over the kThreads threads that share a row: lanes, or the whole block (`scratch`: kThreads / 32 floats of shared
-/// memory, free again after the block's next barrier). The same bits in every thread.
+/// Sum over the kThreads neighbouring threads that share a row, the same bits in each: lanes only, or through `scratch`
+/// (blockDim.x / 32 floats of shared memory, free again after the block's next barrier) and a barrier of the block.
 template <int kThreads>
 __device__ float row_sum(float value, float* scratch) {
   if constexpr (kThreads <= 32) {
@@ -192,7 +192,8 @@ __device__ float row_sum(float value, float* scratch) {
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
     __syncthreads();
     float sum = 0.0F;
-    for (int i = 0; i < kThreads / 32; ++i) sum += scratch[i];
+    const float* own = scratch + threadIdx.x / kThreads * (kThreads / 32);
+    for (int i = 0; i < kThreads / 32; ++i) sum += own[i];
     return sum;
   }
 }

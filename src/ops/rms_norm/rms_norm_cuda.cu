@@ -10,16 +10,16 @@ using gpu::blocks_for;
 using gpu::Pack;
 
 constexpr int kPlainThreads = 256;
-// Rows are dealt to a fixed number of blocks, so that the weight gradient's bits do not depend on the device: two
+// Rows are dealt to a fixed number of blocks, so that the weight gradient's bits do not depend on the device: three
 // blocks on each of an H200's 132 multiprocessors.
-constexpr int kMaxParts = 264;
+constexpr int kMaxParts = 396;
 
-/// Threads a row and packs a thread; a block has kBlock threads.
-template <int kThreadsArg, int kPacksArg>
+/// Threads a row, packs a thread, threads a block.
+template <int kThreadsArg, int kPacksArg, int kBlockArg>
 struct Layout {
   static constexpr int kThreads = kThreadsArg;
   static constexpr int kPacks = kPacksArg;
-  static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;
+  static constexpr int kBlock = kBlockArg;
   static constexpr int kRowsPerBlock = kBlock / kThreads;
   template <typename T>
   static constexpr bool holds(int width) {
@@ -33,22 +33,30 @@ bool is_packed(Rows<T> rows, int width) {
   return gpu::is_packed(rows.data, kBytes * rows.stride) && gpu::is_packed(rows.data, kBytes * width);
 }
 
-/// Calls body(Layout) with the smallest layout that holds a row, or gives false.
-template <typename T, typename Body>
+/// Calls body(Layout) with the first of the layouts that holds a row, or gives false.
+template <typename T, typename First, typename... Rest, typename Body>
 bool with_layout(int width, const Body& body) {
-  using Small = Layout<32, 2>;
-  using Medium = Layout<32, 8>;
-  using Large = Layout<256, 4>;
-  if (Small::template holds<T>(width)) {
-    body(Small{});
-  } else if (Medium::template holds<T>(width)) {
-    body(Medium{});
-  } else if (Large::template holds<T>(width)) {
-    body(Large{});
+  if (First::template holds<T>(width)) {
+    body(First{});
+    return true;
+  }
+  if constexpr (sizeof...(Rest) > 0) {
+    return with_layout<T, Rest...>(width, body);
   } else {
     return false;
   }
-  return true;
+}
+
+/// Forward: a row in 32 lanes needs no barrier, and its 16 to 64 values are loads in flight.
+template <typename T, typename Body>
+bool with_forward_layout(int width, const Body& body) {
+  return with_layout<T, Layout<32, 2, 128>, Layout<32, 8, 128>, Layout<256, 4, 256>>(width, body);
+}
+
+/// Backward: the weight gradient's sums stay in registers, too, so more threads share a row.
+template <typename T, typename Body>
+bool with_backward_layout(int width, const Body& body) {
+  return with_layout<T, Layout<32, 2, 256>, Layout<128, 2, 256>, Layout<256, 4, 256>>(width, body);
 }
 
 template <typename T, typename L>
@@ -116,26 +124,52 @@ __global__ void __launch_bounds__(kPlainThreads) plain_norm_kernel(NormShape sha
   }
 }
 
+/// The block's sum of its threads' shares of the weight gradient, row group after row group.
+template <typename T, typename L>
+__device__ void store_partial(int width, const float (&gradient)[L::kPacks][Pack<T>::kSize], float* shared_H,
+                              float* partial) {
+  constexpr int kSize = Pack<T>::kSize;
+  for (int group = 0; group < L::kRowsPerBlock; ++group) {
+    float* to = group == L::kRowsPerBlock - 1 ? partial : shared_H;
+    if (static_cast<int>(threadIdx.x) / L::kThreads == group) {
+#pragma unroll
+      for (int p = 0; p < L::kPacks; ++p) {
+        const int column = (p * L::kThreads + static_cast<int>(threadIdx.x) % L::kThreads) * kSize;
+        if (column >= width) break;
+#pragma unroll
+        for (int i = 0; i < kSize; ++i) to[column + i] = (group == 0 ? 0.0F : shared_H[column + i]) + gradient[p][i];
+      }
+    }
+    __syncthreads();
+  }
+}
+
 /// With g = dy · weight and n = x · rstd: dx = rstd · (g − n · mean(g · n)), dweight = Σ_rows dy · n.
 template <typename T, typename L>
-__global__ void __launch_bounds__(L::kBlock, L::kThreads < 128 ? 2 : 1)
+__global__ void __launch_bounds__(L::kBlock, L::kPacks > 2 ? 1 : 3)
     backward_kernel(NormShape shape, NormBackward<T> a) {
   constexpr int kSize = Pack<T>::kSize;
-  extern __shared__ float shared_H[];  // the block's sum over its row groups, when it has several
+  extern __shared__ float shared_H[];
   __shared__ float scratch[2][L::kBlock / 32];
   const int lane = threadIdx.x % L::kThreads;
-  const int group = threadIdx.x / L::kThreads;
+  const float inverse_width = 1.0F / static_cast<float>(shape.width);
   Pack<T> weights[L::kPacks];
   load_row<T, L>(a.weight, shape.width, lane, weights);
   float gradient[L::kPacks][kSize] = {};
   int turn = 0;
-  for (std::int64_t row = std::int64_t{blockIdx.x} * L::kRowsPerBlock + group; row < shape.rows;
-       row += std::int64_t{gridDim.x} * L::kRowsPerBlock) {
+  // Every thread of the block makes the same number of rounds, because a row's sum may take a barrier.
+  for (std::int64_t first = std::int64_t{blockIdx.x} * L::kRowsPerBlock; first < shape.rows;
+       first += std::int64_t{gridDim.x} * L::kRowsPerBlock) {
+    const std::int64_t row = first + threadIdx.x / L::kThreads;
+    const int width = row < shape.rows ? shape.width : 0;
+    T* dx = a.dx.data + row * a.dx.stride;
     Pack<T> x[L::kPacks];
     Pack<T> dy[L::kPacks];
-    load_row<T, L>(a.x.data + row * a.x.stride, shape.width, lane, x);
-    load_row<T, L>(a.dy.data + row * a.dy.stride, shape.width, lane, dy);
-    const float rstd = a.rstd[row];
+    Pack<T> before[L::kPacks];
+    load_row<T, L>(a.x.data + row * a.x.stride, width, lane, x);
+    load_row<T, L>(a.dy.data + row * a.dy.stride, width, lane, dy);
+    load_row<T, L>(dx, a.write == Write::kAccumulate ? width : 0, lane, before);
+    const float rstd = width > 0 ? a.rstd[row] : 0.0F;
     float dot = 0.0F;
 #pragma unroll
     for (int p = 0; p < L::kPacks; ++p) {
@@ -147,38 +181,21 @@ __global__ void __launch_bounds__(L::kBlock, L::kThreads < 128 ? 2 : 1)
       }
     }
     // Two scratch rows in turn: a thread may still read the last sum when another writes the next one.
-    const float mean = gpu::row_sum<L::kThreads>(dot, scratch[turn]) / static_cast<float>(shape.width);
+    const float mean = gpu::row_sum<L::kThreads>(dot, scratch[turn]) * inverse_width;
     turn ^= 1;
-    T* dx = a.dx.data + row * a.dx.stride;
 #pragma unroll
     for (int p = 0; p < L::kPacks; ++p) {
       const int column = (p * L::kThreads + lane) * kSize;
-      if (column >= shape.width) break;
-      const Pack<T> before = a.write == Write::kAccumulate ? Pack<T>::load(dx + column) : Pack<T>::zero();
+      if (column >= width) break;
       float value[kSize];
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
-        value[i] = before.at(i) + rstd * (dy[p].at(i) * weights[p].at(i) - x[p].at(i) * rstd * mean);
+        value[i] = before[p].at(i) + rstd * (dy[p].at(i) * weights[p].at(i) - x[p].at(i) * rstd * mean);
       }
       Pack<T>::from(value).store(dx + column);
     }
   }
-  float* partial = a.partial + std::int64_t{blockIdx.x} * shape.width;
-  for (int turn_of = 0; turn_of < L::kRowsPerBlock; ++turn_of) {
-    const bool is_last = turn_of == L::kRowsPerBlock - 1;
-    if (group == turn_of) {
-#pragma unroll
-      for (int p = 0; p < L::kPacks; ++p) {
-        const int column = (p * L::kThreads + lane) * kSize;
-        if (column >= shape.width) break;
-        for (int i = 0; i < kSize; ++i) {
-          const float sum = turn_of == 0 ? gradient[p][i] : shared_H[column + i] + gradient[p][i];
-          (is_last ? partial : shared_H)[column + i] = sum;
-        }
-      }
-    }
-    __syncthreads();
-  }
+  store_partial<T, L>(shape.width, gradient, shared_H, a.partial + std::int64_t{blockIdx.x} * shape.width);
 }
 
 template <typename T>
@@ -248,7 +265,7 @@ void launch_rms_norm(NormShape shape, Rows<const T> x, const T* weight, float ep
                      Rows<T> y, gpu::Stream stream) {
   if (shape.rows == 0 || shape.width == 0) return;
   const bool packed = is_packed(x, shape.width) && is_packed(y, shape.width) && gpu::is_packed(weight, 0);
-  const bool done = packed && with_layout<T>(shape.width, [&](auto layout) {
+  const bool done = packed && with_forward_layout<T>(shape.width, [&](auto layout) {
                       using L = decltype(layout);
                       norm_kernel<T, L><<<blocks_for(shape.rows, L::kRowsPerBlock), L::kBlock, 0, stream>>>(
                           shape, x, weight, epsilon, mode, rstd, y);
@@ -268,7 +285,7 @@ template <typename T>
 void launch_rms_norm_backward(NormShape shape, const NormBackward<T>& tensors, gpu::Stream stream) {
   if (shape.rows == 0 || shape.width == 0) return;
   const int parts = rms_norm_gradient_parts(shape);
-  const bool done = backward_is_packed(shape, tensors) && with_layout<T>(shape.width, [&](auto layout) {
+  const bool done = backward_is_packed(shape, tensors) && with_backward_layout<T>(shape.width, [&](auto layout) {
                       using L = decltype(layout);
                       const std::size_t shared = L::kRowsPerBlock > 1 ? sizeof(float) * shape.width : 0;
                       backward_kernel<T, L><<<parts, L::kBlock, shared, stream>>>(shape, tensors);

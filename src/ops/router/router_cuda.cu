@@ -15,7 +15,8 @@ template <int kLanesArg, int kValuesArg>
 struct Layout {
   static constexpr int kLanes = kLanesArg;
   static constexpr int kValues = kValuesArg;
-  static constexpr int kBlock = kLanes * kUnit;
+  static constexpr int kBlock = 512;
+  static constexpr int kTokensPerBlock = kBlock / kLanes;  // at a time
 };
 
 /// Calls body(Layout) with the smallest layout that holds all experts.
@@ -36,21 +37,12 @@ void with_layout(int experts, const Body& body) {
   }
 }
 
-/// Where a thread works: its token (of one unit of one group) and its lane.
+/// Where a thread works: its token, if there is one, and its lane.
 struct Place {
-  std::int64_t group, token;
+  std::int64_t token;
   bool has_token;
   int lane;
 };
-
-template <typename L>
-__device__ Place place_of(RouterShape shape) {
-  const std::int64_t unit = blockIdx.x;
-  const std::int64_t group = unit / shape.units_per_group();
-  const std::int64_t within = unit % shape.units_per_group() * kUnit + threadIdx.x / L::kLanes;
-  return {group, group * shape.tokens_per_group + within, within < shape.tokens_per_group,
-          static_cast<int>(threadIdx.x) % L::kLanes};
-}
 
 /// This lane's logits; −inf past the last expert and without a token.
 template <typename L>
@@ -89,147 +81,193 @@ __device__ float exponentials(const float (&value)[L::kValues], float shift, flo
   return gpu::lane_sum<L::kLanes>(sum);
 }
 
-/// A key that orders candidates: larger value first, then lower expert. 0 is below every candidate.
-__device__ std::uint64_t candidate_key(float value, int expert) {
+/// Bits that order like the values: larger value, larger number; never 0 for a number.
+__device__ std::uint32_t ordered_bits(float value) {
   const std::uint32_t bits = gpu::as_bits(value + 0.0F);  // −0 as +0: they are equal
-  const std::uint32_t ordered = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return (static_cast<std::uint64_t>(ordered) << 32U) | (0xFFFFFFFFU - static_cast<std::uint32_t>(expert));
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+__device__ float ordered_value(std::uint32_t ordered) {
+  return gpu::as_float((ordered & 0x80000000U) != 0 ? ordered & 0x7FFFFFFFU : ~ordered);
 }
 
-/// The next expert in the order; marks it as taken. `taken`: a bit for each of this lane's values.
+struct Choice {
+  float value;
+  int expert;
+};
+
+/// The largest candidate of the token, of equal ones the lowest expert; `ordered` loses it.
 template <typename L>
-__device__ int take_next(int experts, int lane, const float (&value)[L::kValues], std::uint32_t& taken, float& chosen) {
-  std::uint64_t best = 0;
+__device__ Choice take_largest(int lane, std::uint32_t (&ordered)[L::kValues]) {
+  std::uint32_t best = 0;
+  int best_j = 0;
 #pragma unroll
   for (int j = 0; j < L::kValues; ++j) {
-    const int e = j * L::kLanes + lane;
-    const std::uint64_t key = candidate_key(value[j], e);
-    if (e < experts && (taken >> j & 1U) == 0 && key > best) best = key;
+    best_j = ordered[j] > best ? j : best_j;
+    best = ordered[j] > best ? ordered[j] : best;
   }
-  best = gpu::lane_max<L::kLanes>(best);
-  const int expert = static_cast<int>(0xFFFFFFFFU - static_cast<std::uint32_t>(best));
-  if (expert % L::kLanes == lane) taken |= 1U << (expert / L::kLanes);
-  const auto ordered = static_cast<std::uint32_t>(best >> 32U);
-  chosen = gpu::as_float((ordered & 0x80000000U) != 0 ? ordered & 0x7FFFFFFFU : ~ordered);
-  return expert;
+  const std::uint32_t own_rank = 0xFFFFFFFFU - static_cast<std::uint32_t>(best_j * L::kLanes + lane);
+  const std::uint64_t key = gpu::lane_max<L::kLanes>((static_cast<std::uint64_t>(best) << 32U) | own_rank);
+  const bool is_own = static_cast<std::uint32_t>(key) == own_rank;
+#pragma unroll
+  for (int j = 0; j < L::kValues; ++j) ordered[j] = is_own && j == best_j ? 0U : ordered[j];
+  return {ordered_value(static_cast<std::uint32_t>(key >> 32U)),
+          static_cast<int>(0xFFFFFFFFU - static_cast<std::uint32_t>(key))};
 }
 
-/// Chooses, writes index and prob (unscaled exponentials first, then probabilities) and counts into count_E.
+/// The token's choices into index_K and prob_K (shared memory). `maximum`, `sum`: of the whole row's exponentials.
 template <typename L>
 __device__ void choose(RouterShape shape, const Place& place, const RouterForward& t, const float (&value)[L::kValues],
-                       float maximum, float sum, int* count_E) {
-  std::uint32_t taken = 0;
+                       float maximum, float sum, std::int32_t* index_K, float* prob_K) {
+  std::uint32_t ordered[L::kValues];
+#pragma unroll
+  for (int j = 0; j < L::kValues; ++j) {
+    ordered[j] = j * L::kLanes + place.lane < shape.experts ? ordered_bits(value[j]) : 0U;
+  }
   float denominator = t.order == SoftmaxOrder::kPost ? 0.0F : sum;
-  const std::int64_t first = place.token * shape.top_k;
   const bool is_bad = maximum != maximum;
   for (int k = 0; k < shape.top_k; ++k) {
-    float chosen;
-    int expert = take_next<L>(shape.experts, place.lane, value, taken, chosen);
-    if (is_bad) expert = k;  // any expert that exists; the probability says that there is no choice
-    const float exponential = __expf(chosen - maximum);
+    const Choice choice = take_largest<L>(place.lane, ordered);
+    const float exponential = __expf(choice.value - maximum);
     if (t.order == SoftmaxOrder::kPost) denominator += exponential;
-    if (place.has_token && place.lane == 0) {
-      t.index[first + k] = expert;
-      t.prob[first + k] = exponential;
-      atomicAdd(&count_E[expert], 1);
+    if (k % L::kLanes == place.lane) {
+      // Without a softmax any expert that exists; the probability, NaN, says that there is no choice.
+      index_K[k] = is_bad ? k : choice.expert;
+      prob_K[k] = exponential;
     }
   }
   const float factor = t.scaling / denominator;
-  if (place.has_token && place.lane == 0) {
-    for (int k = 0; k < shape.top_k; ++k) t.prob[first + k] *= factor;
+  for (int k = place.lane; k < shape.top_k; k += L::kLanes) prob_K[k] *= factor;
+}
+
+/// What a block keeps in shared memory for its unit.
+struct UnitMemory {
+  int* count_E;
+  float* probability_WE;  // by 32 lanes
+  std::int32_t* index_UK;
+  float* prob_UK;
+
+  static std::size_t bytes(RouterShape shape, int block) {
+    return 4 * (static_cast<std::size_t>(shape.experts) * (1 + block / 32) + std::size_t{2} * kUnit * shape.top_k);
+  }
+  __device__ static UnitMemory at(std::uint32_t* shared, RouterShape shape, int block) {
+    std::uint32_t* choices = shared + shape.experts * (1 + block / 32);
+    return {reinterpret_cast<int*>(shared), reinterpret_cast<float*>(shared + shape.experts),
+            reinterpret_cast<std::int32_t*>(choices), reinterpret_cast<float*>(choices + kUnit * shape.top_k)};
+  }
+};
+
+/// Σ over the tokens of 32 lanes of their probabilities, into the row of these lanes.
+template <typename L>
+__device__ void store_probabilities(RouterShape shape, int lane, const float (&probability)[L::kValues],
+                                    float* probability_WE) {
+#pragma unroll
+  for (int j = 0; j < L::kValues; ++j) {
+    float sum = probability[j];
+    for (int distance = L::kLanes; distance < 32; distance *= 2) sum += gpu::exchange<32>(sum, distance);
+    const int e = j * L::kLanes + lane;
+    if (threadIdx.x % 32 < L::kLanes && e < shape.experts) probability_WE[threadIdx.x / 32 * shape.experts + e] = sum;
   }
 }
 
-template <typename L>
-__global__ void __launch_bounds__(L::kBlock) forward_kernel(RouterShape shape, RouterForward t) {
-  constexpr int kWaves = L::kBlock / 32;
-  extern __shared__ int shared[];
-  int* count_E = shared;
-  auto* probability_WE = reinterpret_cast<float*>(shared + shape.experts);  // by 32 lanes
-  for (int e = threadIdx.x; e < shape.experts; e += L::kBlock) count_E[e] = 0;
-  __syncthreads();
-  const Place place = place_of<L>(shape);
-  float value[L::kValues];
-  float exponential[L::kValues];
-  load_logits<L>(shape, place, t.logits, value);
-  const float maximum = row_maximum<L>(value);
-  const float sum = exponentials<L>(value, maximum, exponential);
-  choose<L>(shape, place, t, value, maximum, sum, count_E);
-  if (t.unit_probability != nullptr) {
-    const float inverse = place.has_token ? 1.0F / sum : 0.0F;
-#pragma unroll
-    for (int j = 0; j < L::kValues; ++j) {
-      float probability = place.has_token ? exponential[j] * inverse : 0.0F;
-      for (int distance = L::kLanes; distance < 32; distance *= 2)
-        probability += gpu::exchange<32>(probability, distance);
-      const int e = j * L::kLanes + place.lane;
-      if (threadIdx.x % 32 < L::kLanes && e < shape.experts) {
-        probability_WE[threadIdx.x / 32 * shape.experts + e] = probability;
-      }
-    }
+/// A block's choices, counts and sums, to where they belong.
+__device__ void store_unit(RouterShape shape, const RouterForward& t, const UnitMemory& unit, std::int64_t first,
+                           int tokens) {
+  const int choices = tokens * shape.top_k;
+  for (int i = threadIdx.x; i < choices; i += blockDim.x) {
+    t.index[first * shape.top_k + i] = unit.index_UK[i];
+    t.prob[first * shape.top_k + i] = unit.prob_UK[i];
+    atomicAdd(&unit.count_E[unit.index_UK[i]], 1);
   }
   __syncthreads();
-  for (int e = threadIdx.x; e < shape.experts; e += L::kBlock) {
+  for (int e = threadIdx.x; e < shape.experts; e += blockDim.x) {
     const std::int64_t at = std::int64_t{blockIdx.x} * shape.experts + e;
-    t.unit_count[at] = count_E[e];
+    t.unit_count[at] = unit.count_E[e];
     if (t.unit_probability == nullptr) continue;
     float total = 0.0F;
-    for (int w = 0; w < kWaves; ++w) total += probability_WE[w * shape.experts + e];
+    for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) total += unit.probability_WE[w * shape.experts + e];
     t.unit_probability[at] = total;
   }
 }
 
+/// A block for each unit: kUnit tokens of one group.
+template <typename L>
+__global__ void __launch_bounds__(L::kBlock) forward_kernel(RouterShape shape, RouterForward t) {
+  extern __shared__ std::uint32_t shared[];
+  const UnitMemory unit = UnitMemory::at(shared, shape, L::kBlock);
+  const std::int64_t group = blockIdx.x / shape.units_per_group();
+  const std::int64_t within = blockIdx.x % shape.units_per_group() * kUnit;
+  const std::int64_t left = shape.tokens_per_group - within;
+  const int tokens = static_cast<int>(left < kUnit ? left : kUnit);
+  const std::int64_t first = group * shape.tokens_per_group + within;
+  for (int e = threadIdx.x; e < shape.experts; e += L::kBlock) unit.count_E[e] = 0;
+  float probability[L::kValues] = {};
+  for (int round = 0; round < kUnit; round += L::kTokensPerBlock) {
+    const int u = round + static_cast<int>(threadIdx.x) / L::kLanes;
+    const Place place{first + u, u < tokens, static_cast<int>(threadIdx.x) % L::kLanes};
+    float value[L::kValues];
+    float exponential[L::kValues];
+    load_logits<L>(shape, place, t.logits, value);
+    const float maximum = row_maximum<L>(value);
+    const float sum = exponentials<L>(value, maximum, exponential);
+    choose<L>(shape, place, t, value, maximum, sum, unit.index_UK + u * shape.top_k, unit.prob_UK + u * shape.top_k);
+    const float inverse = 1.0F / sum;
+#pragma unroll
+    for (int j = 0; j < L::kValues; ++j) probability[j] += place.has_token ? exponential[j] * inverse : 0.0F;
+  }
+  if (t.unit_probability != nullptr) {
+    store_probabilities<L>(shape, static_cast<int>(threadIdx.x) % L::kLanes, probability, unit.probability_WE);
+  }
+  __syncthreads();
+  store_unit(shape, t, unit, first, tokens);
+}
+
+constexpr int kCountBlock = 256;
 constexpr int kColumns = 32;
 constexpr int kSlices = 32;
 
-/// Sums of a group's units for kColumns experts, by kSlices threads each and then in order; complete in slice 0.
-struct UnitSums {
-  std::int32_t count;
-  double probability;
-};
-
-__device__ UnitSums sum_units(RouterShape shape, const RouterForward& t, std::int64_t group, int expert) {
+/// One block: each expert's tokens, and the auxiliary loss. kSlices threads share a column of experts: so many for each
+/// of the groups that are summed at a time, whose sums are then added up in order.
+__global__ void __launch_bounds__(kColumns* kSlices) finish_kernel(RouterShape shape, RouterForward t) {
   __shared__ std::int32_t counts[kSlices][kColumns];
   __shared__ double probabilities[kSlices][kColumns];
   const int column = threadIdx.x % kColumns;
   const int slice = threadIdx.x / kColumns;
-  UnitSums sums{0, 0.0};
-  if (expert < shape.experts) {
-    const std::int64_t first = group * shape.units_per_group();
-    for (std::int64_t u = slice; u < shape.units_per_group(); u += kSlices) {
-      const std::int64_t at = (first + u) * shape.experts + expert;
-      sums.count += t.unit_count[at];
-      if (t.unit_probability != nullptr) sums.probability += static_cast<double>(t.unit_probability[at]);
+  const int groups_at_once = shape.groups < kSlices ? static_cast<int>(shape.groups) : kSlices;
+  const int slices_per_group = kSlices / groups_at_once;
+  double loss = 0.0;  // of the column, complete in slice 0
+  for (int tile = 0; tile < shape.experts; tile += kColumns) {
+    const int expert = tile + column;
+    std::int32_t expert_count = 0;
+    for (std::int64_t first_group = 0; first_group < shape.groups; first_group += groups_at_once) {
+      const std::int64_t group = first_group + slice / slices_per_group;
+      std::int32_t count = 0;
+      double probability = 0.0;
+      if (slice / slices_per_group < groups_at_once && group < shape.groups && expert < shape.experts) {
+#pragma unroll 4
+        for (std::int64_t u = slice % slices_per_group; u < shape.units_per_group(); u += slices_per_group) {
+          const std::int64_t at = (group * shape.units_per_group() + u) * shape.experts + expert;
+          count += t.unit_count[at];
+          if (t.unit_probability != nullptr) probability += static_cast<double>(t.unit_probability[at]);
+        }
+      }
+      __syncthreads();  // the last round's sums have been read
+      counts[slice][column] = count;
+      probabilities[slice][column] = probability;
+      __syncthreads();
+      for (int g = 0; slice == 0 && g < groups_at_once; ++g) {
+        std::int32_t group_count = 0;
+        double group_probability = 0.0;
+        for (int s = g * slices_per_group; s < (g + 1) * slices_per_group; ++s) {
+          group_count += counts[s][column];
+          group_probability += probabilities[s][column];
+        }
+        expert_count += group_count;
+        loss += group_probability * static_cast<double>(group_count);
+      }
     }
+    if (slice == 0 && expert < shape.experts) t.count[expert] = expert_count;
   }
-  __syncthreads();  // the last call's sums have been read
-  counts[slice][column] = sums.count;
-  probabilities[slice][column] = sums.probability;
-  __syncthreads();
-  if (slice == 0) {
-    for (int s = 1; s < kSlices; ++s) {
-      sums.count += counts[s][column];
-      sums.probability += probabilities[s][column];
-    }
-  }
-  return sums;
-}
-
-/// One block: each expert's tokens, and the auxiliary loss.
-__global__ void __launch_bounds__(kColumns* kSlices) finish_kernel(RouterShape shape, RouterForward t) {
-  const bool is_first_slice = threadIdx.x < kColumns;
-  double loss = 0.0;
-  for (int first = 0; first < shape.experts; first += kColumns) {
-    const int expert = first + static_cast<int>(threadIdx.x) % kColumns;
-    std::int32_t count = 0;
-    for (std::int64_t group = 0; group < shape.groups; ++group) {
-      const UnitSums sums = sum_units(shape, t, group, expert);
-      count += sums.count;
-      loss += sums.probability * static_cast<double>(sums.count);
-    }
-    if (is_first_slice && expert < shape.experts) t.count[expert] = count;
-  }
-  if (!is_first_slice) return;
+  if (slice != 0) return;
   loss = gpu::lane_sum<kColumns>(loss);
   if (threadIdx.x == 0) *t.aux_loss = static_cast<float>(t.unit_probability != nullptr ? loss * t.aux_factor : 0.0);
 }
@@ -253,13 +291,13 @@ __global__ void __launch_bounds__(kUnit * 8)
 }
 
 /// Σ_k prob · dprob of a token.
+template <typename L>
 __device__ float chosen_product(RouterShape shape, const Place& place, const RouterBackward& t) {
   float dot = 0.0F;
-  if (place.has_token) {
-    for (std::int64_t i = place.token * shape.top_k; i < (place.token + 1) * shape.top_k; ++i)
-      dot += t.prob[i] * t.dprob[i];
+  for (int k = place.lane; place.has_token && k < shape.top_k; k += L::kLanes) {
+    dot += t.prob[place.token * shape.top_k + k] * t.dprob[place.token * shape.top_k + k];
   }
-  return dot;
+  return gpu::lane_sum<L::kLanes>(dot);
 }
 
 /// Through the softmax over all experts: P_e · (g_e − Σ g P), where the pre-softmax order adds its own Σ to the sum.
@@ -270,14 +308,14 @@ __device__ void softmax_gradient(RouterShape shape, const Place& place, const Ro
   const float inverse = 1.0F / exponentials<L>(value, maximum, value);
   float gradient[L::kValues];  // of the auxiliary loss with regard to P_e: the same for every token of a group
   float sum = 0.0F;
+  const std::int64_t group = shape.tokens_per_group > 0 ? place.token / shape.tokens_per_group : 0;
 #pragma unroll
   for (int j = 0; j < L::kValues; ++j) {
     const int e = j * L::kLanes + place.lane;
     value[j] *= inverse;
-    gradient[j] =
-        t.group_count != nullptr && place.has_token && e < shape.experts
-            ? static_cast<float>(t.aux_factor * static_cast<double>(t.group_count[place.group * shape.experts + e]))
-            : 0.0F;
+    gradient[j] = t.group_count != nullptr && place.has_token && e < shape.experts
+                      ? static_cast<float>(t.aux_factor * static_cast<double>(t.group_count[group * shape.experts + e]))
+                      : 0.0F;
     sum += gradient[j] * value[j];
   }
   sum = gpu::lane_sum<L::kLanes>(sum) + (t.order == SoftmaxOrder::kPost ? 0.0F : dot);
@@ -287,9 +325,10 @@ __device__ void softmax_gradient(RouterShape shape, const Place& place, const Ro
 
 template <typename L>
 __global__ void __launch_bounds__(L::kBlock) backward_kernel(RouterShape shape, RouterBackward t) {
-  const Place place = place_of<L>(shape);
+  const std::int64_t token = std::int64_t{blockIdx.x} * L::kTokensPerBlock + threadIdx.x / L::kLanes;
+  const Place place{token, token < shape.tokens, static_cast<int>(threadIdx.x) % L::kLanes};
   const bool is_post = t.order == SoftmaxOrder::kPost;
-  const float dot = chosen_product(shape, place, t);
+  const float dot = chosen_product<L>(shape, place, t);
   float value[L::kValues] = {};
   if (t.group_count != nullptr || !is_post) {
     load_logits<L>(shape, place, t.logits, value);
@@ -317,7 +356,7 @@ void launch_router_forward(RouterShape shape, const RouterForward& tensors, gpu:
   if (shape.tokens > 0) {
     with_layout(shape.experts, [&](auto layout) {
       using L = decltype(layout);
-      const std::size_t shared = sizeof(int) * shape.experts * (1 + L::kBlock / 32);
+      const std::size_t shared = UnitMemory::bytes(shape, L::kBlock);
       PRIMUS_CUDA_CHECK(gpu::allow_shared(forward_kernel<L>, shared));
       forward_kernel<L><<<static_cast<unsigned>(shape.units()), L::kBlock, shared, stream>>>(shape, tensors);
     });
@@ -331,12 +370,12 @@ void launch_router_backward(RouterShape shape, const RouterBackward& tensors, gp
   if (tensors.group_count != nullptr) {
     const std::size_t bytes = sizeof(std::int32_t) * shape.groups * shape.experts;
     PRIMUS_CUDA_CHECK(gpu::fill_bytes(tensors.group_count, 0, bytes, stream));
-    count_kernel<<<static_cast<unsigned>(shape.units()), kUnit * 8, sizeof(int) * shape.experts, stream>>>(
+    count_kernel<<<static_cast<unsigned>(shape.units()), kCountBlock, sizeof(int) * shape.experts, stream>>>(
         shape, tensors.index, tensors.group_count);
   }
   with_layout(shape.experts, [&](auto layout) {
     using L = decltype(layout);
-    backward_kernel<L><<<static_cast<unsigned>(shape.units()), L::kBlock, 0, stream>>>(shape, tensors);
+    backward_kernel<L><<<blocks_for(shape.tokens, L::kTokensPerBlock), L::kBlock, 0, stream>>>(shape, tensors);
   });
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }

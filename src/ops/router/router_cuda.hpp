@@ -14,7 +14,7 @@ struct RouterShape {
   std::int64_t tokens_per_group;
 
   // Tokens of one block: part of the auxiliary loss's definition, so that its bits depend on nothing else.
-  static constexpr int kUnit = 32;
+  static constexpr int kUnit = 64;
   constexpr std::int64_t units_per_group() const { return (tokens_per_group + kUnit - 1) / kUnit; }
   constexpr std::int64_t units() const { return groups * units_per_group(); }
 };
