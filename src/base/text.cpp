@@ -123,6 +123,25 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
+bool is_utf8(std::string_view text) {
+  // Lowest code point of a sequence of 2, 3 and 4 bytes: anything lower is an overlong form (Unicode 15, table 3-7).
+  constexpr std::array<std::uint32_t, 3> kLowest = {0x80, 0x800, 0x10000};
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i++]);
+    if (lead < 0x80) continue;
+    const std::size_t num_following = lead >= 0xF8 ? 4 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
+    if (num_following == 0 || num_following > 3 || i + num_following > text.size()) return false;
+    std::uint32_t point = lead & (0x3F >> num_following);
+    for (std::size_t k = 0; k < num_following; ++k) {
+      const auto next = static_cast<unsigned char>(text[i++]);
+      if ((next & 0xC0) != 0x80) return false;
+      point = point << 6 | (next & 0x3F);
+    }
+    if (point < kLowest[num_following - 1] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000)) return false;
+  }
+  return true;
+}
+
 std::string lower(std::string_view text) {
   std::string result(text);
   std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });

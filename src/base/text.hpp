@@ -31,4 +31,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 std::string lower(std::string_view text);
 
+/// Is the text well-formed UTF-8 (no overlong forms, no surrogates)?
+bool is_utf8(std::string_view text);
+
 }  // namespace primus

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -35,9 +37,29 @@ void check(const data::PrepareOptions& options) {
   }
 }
 
-int prepare(std::span<const std::string> words) {
+void print_left_out(const data::PrepareSummary& summary) {
+  if (summary.num_skipped_files > 0)
+    fmt::print("{} copies of other files left out\n", format_count(summary.num_skipped_files));
+  if (summary.not_text.empty()) return;
+  fmt::print("{} files left out, for they are no text:\n", format_count(std::ssize(summary.not_text)));
+  constexpr std::ptrdiff_t kMostNamed = 10;
+  for (std::ptrdiff_t i = 0; i < std::min(kMostNamed, std::ssize(summary.not_text)); ++i)
+    fmt::print("  {}\n", summary.not_text[static_cast<std::size_t>(i)]);
+  if (std::ssize(summary.not_text) > kMostNamed)
+    fmt::print("  and {} more\n", std::ssize(summary.not_text) - kMostNamed);
+}
+
+int print_plan(const data::PrepareOptions& options) {
+  const data::PreparePlan plan = data::plan_prepare(options);
+  fmt::print("would read {} files, {}\n", format_count(std::ssize(plan.files)), format_bytes(plan.num_bytes));
+  for (const std::string& path : plan.outputs) fmt::print("would write {}\n", path);
+  return 0;
+}
+
+int prepare(std::span<const std::string> words, Action action) {
   data::PrepareOptions options;
   bool no_eod = false;
+  bool dry_run = false;
   CLI::App app("Turn text files into training data: PREFIX_text_document.bin and .idx.", "primus-cli data prepare");
   app.add_option("--input", options.inputs, "Text files, and folders of them")->required()->type_name("PATH");
   app.add_option("--output-prefix", options.output_prefix, "Prefix of the data to write")
@@ -48,6 +70,7 @@ int prepare(std::span<const std::string> words) {
   app.add_option("--held-out", options.held_out, "Files whose ends are held out for evaluation")->type_name("FILE");
   app.add_option("--held-out-fraction", options.held_out_fraction, "Part of each of them")->type_name("F");
   app.add_option("--held-out-prefix", options.held_out_prefix, "Prefix of the held-out data")->type_name("PREFIX");
+  app.add_flag("--dry-run", dry_run, "Say what would be read and written, and stop");
   app.footer(
       "example\n  primus-cli data prepare --input /usr/share/common-licenses --output-prefix output/train \\\n"
       "    --held-out /usr/share/common-licenses/MPL-2.0 --held-out-fraction 0.5 --held-out-prefix output/valid");
@@ -55,6 +78,7 @@ int prepare(std::span<const std::string> words) {
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
   options.append_eod = !no_eod;
   check(options);
+  if (dry_run || action == Action::kDryRun) return print_plan(options);
   data::PrepareSummary summary;
   {
     ProgressBar bar("prepare");
@@ -63,20 +87,19 @@ int prepare(std::span<const std::string> words) {
   fmt::print("{} documents, {} tokens from {} in {}\n", format_count(summary.num_documents),
              format_count(summary.num_tokens), format_bytes(summary.num_bytes), format_duration(summary.seconds));
   if (summary.num_held_out_tokens > 0) fmt::print("{} tokens held out\n", format_count(summary.num_held_out_tokens));
-  if (summary.num_skipped_files > 0)
-    fmt::print("{} copies of other files left out\n", format_count(summary.num_skipped_files));
+  print_left_out(summary);
   for (const std::string& path : summary.outputs) fmt::print("wrote {}\n", path);
   return 0;
 }
 
 }  // namespace
 
-int data_command(std::span<const std::string> words) {
+int data_command(std::span<const std::string> words, Action action) {
   constexpr std::array<std::string_view, 1> kActions = {"prepare"};
-  if (!words.empty() && (words.front() == "--help" || words.front() == "-h")) return prepare(words);
+  if (!words.empty() && (words.front() == "--help" || words.front() == "-h")) return prepare(words, action);
   if (words.empty() || words.front() != "prepare")
     refuse_word("action of data", words.empty() ? "" : words.front(), kActions);
-  return prepare(words.subspan(1));
+  return prepare(words.subspan(1), action);
 }
 
 }  // namespace primus::cli

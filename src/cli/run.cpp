@@ -110,7 +110,7 @@ class FrontParser {
     if (current() == "--dry-run") {
       launch_.action = Action::kDryRun;
     } else if (current() == "--debug") {
-      launch_.environment["PRIMUS_LOG_LEVEL"] = "DEBUG";
+      launch_.detail = Detail::kDebug;
     } else {
       return false;
     }
@@ -222,13 +222,27 @@ class FrontParser {
     launch_.environment[text.substr(0, equals)] = text.substr(equals + 1);
   }
 
+  // Options that say how workers start mean nothing to a command that starts none.
+  void note_unused_launch_options(std::string_view word) const {
+    const auto note = [word](std::string_view option) {
+      fmt::print(stderr, "{} {} has no effect: {} starts no worker\n", coloured("note:", Colour::kYellow, stderr),
+                 option, word);
+    };
+    if (launch_.num_processes) note("--nproc");
+    if (!launch_.device.empty()) note("--device");
+    if (!launch_.environment.empty()) note("--env");
+    if (launch_.detail == Detail::kDebug) note("--debug");
+  }
+
   int dispatch() {
     if (at_end()) refuse_word("command", "", kCommands);
     const std::string word = current();
     const std::span<const std::string> rest = words_.subspan(position_ + 1);
     if (word == "train") return train_command(rest, launch_);
-    if (word == "data") return data_command(rest);
-    if (word == "view") return view_command(rest);
+    if (word == "data" || word == "view") {
+      note_unused_launch_options(word);
+      return word == "data" ? data_command(rest, launch_.action) : view_command(rest, launch_.action);
+    }
     for (const auto& [name, what] : kPlannedWords) {
       if (word == name) refuse_planned(name, what);
     }

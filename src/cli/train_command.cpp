@@ -12,6 +12,7 @@
 #include "base/files.hpp"
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/data_check.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/run_curve.hpp"
 #include "cli/terminal.hpp"
@@ -110,20 +111,28 @@ void report_results(const launch::RunFolder& folder) {
   }
 }
 
-int start(config::Resolution& resolution) {
+int start(config::Resolution& resolution, Detail detail) {
   const std::filesystem::path worker = launch::find_worker();
+  check_data(resolution.experiment);
   const std::string notes = start_notes(resolution);
   fmt::print("{}", notes);
   const launch::RunFolder folder = launch::make_run_folder(resolution.experiment);
-  // Whatever is printed here must stand before the worker's first line.
-  std::fflush(stdout);
   const auto commands =
       launch::worker_commands(resolution.experiment, worker, folder, static_cast<int>(resolution.world.size));
+  if (detail == Detail::kDebug) {
+    for (const launch::WorkerCommand& command : commands) fmt::print("worker command  {}\n", shell_text(command));
+  }
+  // Whatever is printed here must stand before the worker's first line.
+  std::fflush(stdout);
   const launch::WorkerOutcome outcome = launch::run_workers(commands);
   report_end(outcome);
   // A worker that a signal told to end has finished its step and written its metrics; one that failed explains itself.
   const bool ended_cleanly = outcome.exit_code == 0 || (outcome.exit_code > 128 && outcome.signal == 0);
-  if (ended_cleanly) report_results(folder);
+  if (ended_cleanly) {
+    report_results(folder);
+  } else {
+    fmt::print(stderr, "       run folder {}\n", folder.path.string());
+  }
   return outcome.exit_code;
 }
 
@@ -146,9 +155,10 @@ int pretrain(std::span<const std::string> words, const LaunchOptions& launch) {
   config::Resolution resolution = config::resolve(
       {options.config, options.overrides, is_start ? config::Purpose::kTrain : config::Purpose::kPlan, world});
   for (const auto& [name, value] : launch.environment) resolution.experiment.env[name] = value;
+  if (launch.detail == Detail::kDebug) resolution.experiment.env["PRIMUS_LOG_LEVEL"] = "DEBUG";
   if (!options.backend_path.empty()) resolution.no_effect.push_back({"--backend_path", "there is no Python backend"});
   if (!options.export_config.empty()) write_file(options.export_config, config::to_yaml(resolution.experiment));
-  return is_start ? start(resolution) : dry_run(resolution, options.config);
+  return is_start ? start(resolution, launch.detail) : dry_run(resolution, options.config);
 }
 
 }  // namespace

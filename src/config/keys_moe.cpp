@@ -17,7 +17,7 @@ constexpr Key kMoe[] = {
   works("moe_aux_loss_coeff", kReal, "0.0", ">=0", "Weight of the load-balancing loss."),
   works_for("moe_router_dtype", kText, "null", "fp32|fp64", "null|fp32", "Number type of the router.", "the router always computes in fp32"),
   works_for("moe_router_score_function", kText, "softmax", "softmax|sigmoid|sqrtsoftplus", "softmax", "How router logits become scores."),
-  works("moe_grouped_gemm", kBool, "false", "", "All experts of a layer in one grouped matrix product.", "always grouped; the numbers are the same"),
+  no_effect("moe_grouped_gemm", kBool, "false", "", "All experts of a layer in one grouped matrix product.", "always grouped; the numbers are the same"),
   works("moe_per_layer_logging", kBool, "false", "", "Load-balancing figures layer by layer."),
   planned("moe_router_num_groups", kInt, "null", ">=1", "Expert groups of group-limited routing.", "group-limited routing"),
   planned("moe_router_group_topk", kInt, "null", ">=1", "Groups that each token may use.", "group-limited routing"),

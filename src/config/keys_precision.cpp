@@ -12,7 +12,7 @@ constexpr Key kInitAndFusion[] = {
   works_for("hidden_dropout", kReal, "0.1", "0..1", "0", "Dropout on the residual stream."),
   works_for("attention_dropout", kReal, "0.1", "0..1", "0", "Dropout on the attention probabilities."),
   works("cross_entropy_loss_fusion", kBool, "false", "", "Loss computed in chunks, without holding all logits."),
-  works("cross_entropy_fusion_impl", kText, "native", "native|te", "Which fused loss.", "both names mean the one chunked loss here"),
+  no_effect("cross_entropy_fusion_impl", kText, "native", "native|te", "Which fused loss.", "both names mean the one chunked loss here"),
   planned("init_method_xavier_uniform", kBool, "false", "", "Uniform initial weights."),
   planned("apply_query_key_layer_scaling", kBool, "false", "", "Attention logits divided by the layer number."),
   works_for("perform_initialization", kBool, "true", "", "true", "Draw initial weights."),

@@ -39,7 +39,7 @@ constexpr Key kTraining[] = {
 constexpr Key kExit[] = {
   works("exit_interval", kInt, "null", ">=1", "End the run at a step that this divides."),
   works("deterministic_mode", kBool, "false", "", "Two runs give the same bits.", "always so on the CPU"),
-  works("exit_signal_handler", kBool, "false", "", "End cleanly on SIGTERM.", "always on"),
+  no_effect("exit_signal_handler", kBool, "false", "", "End cleanly on SIGTERM.", "always on"),
   planned("exit_duration_in_mins", kInt, "null", ">=1", "End the run after this time."),
   planned_detail("exit_on_missing_checkpoint", kBool, "false", "", "End when the checkpoint to load is not there."),
   planned("replication", kBool, "false", "", "Local checkpoints copied to other nodes."),

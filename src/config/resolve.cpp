@@ -49,6 +49,18 @@ std::string with_variables(const std::string& text) {
   return result;
 }
 
+// The same fault is told once, however many paths led to it.
+std::vector<Problem> distinct(std::vector<Problem> problems) {
+  std::vector<std::string> told;
+  std::erase_if(problems, [&told](const Problem& problem) {
+    std::string text = to_text(problem);
+    if (std::find(told.begin(), told.end(), text) != told.end()) return true;
+    told.push_back(std::move(text));
+    return false;
+  });
+  return problems;
+}
+
 class Resolver {
  public:
   explicit Resolver(const ResolveRequest& request) : request_(request), merger_(problems_) {}
@@ -64,11 +76,11 @@ class Resolver {
     read_overrides();
     check_identity(root);
     check_identity_names();
-    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    if (!problems_.empty()) throw ConfigError(distinct(std::move(problems_)));
     merger_.apply_to(result_.experiment);
     apply_rules();
     collect_key_states();
-    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    if (!problems_.empty()) throw ConfigError(distinct(std::move(problems_)));
     return std::move(result_);
   }
 
@@ -142,7 +154,11 @@ class Resolver {
         add_problem(at(entry.value, "env." + entry.key, "wrong type"), "text", found_text(entry.value));
         continue;
       }
-      result_.experiment.env[entry.key] = with_variables(entry.value.text);
+      if (is_utf8(entry.value.text)) {
+        result_.experiment.env[entry.key] = with_variables(entry.value.text);
+      } else {
+        add_problem(at(entry.value, "env." + entry.key, "not valid UTF-8"), "text");
+      }
     }
   }
 
@@ -244,7 +260,10 @@ class Resolver {
     for (const Override& item : parse_overrides(request_.overrides, problems_)) {
       const auto identity =
           std::find_if(kIdentity.begin(), kIdentity.end(), [&](const auto& row) { return row.first == item.key; });
-      if (identity != kIdentity.end()) {
+      if (identity != kIdentity.end() && item.value.is_null()) {
+        has_identity_fault_ = true;
+        add_problem({.file = "command line", .key = item.key, .message = "wrong type"}, "text", "null");
+      } else if (identity != kIdentity.end()) {
         result_.experiment.*(identity->second) = item.value.text;
       } else {
         merger_.add(item.key, item.value, Layer::kCommandLine, item.written);
@@ -258,6 +277,10 @@ class Resolver {
       const std::string& text = result_.experiment.*member;
       const bool is_path = name == "workspace";
       const bool leads_elsewhere = !is_path && (text == "." || text == ".." || text.find('/') != std::string::npos);
+      if (!is_utf8(text)) {
+        add_problem({.file = file_, .key = std::string(name), .message = "not valid UTF-8"}, "text");
+        continue;
+      }
       if (!leads_elsewhere && !text.empty()) continue;
       if (text.empty() && has_identity_fault_) continue;  // told already
       add_problem({.file = file_, .key = std::string(name), .message = "cannot name a part of the run's folder"},

@@ -42,7 +42,7 @@ Typed as_real(const Node& node) {
 }
 
 Typed as_text(const Node& node) {
-  if (node.kind != Node::Kind::kScalar) return std::nullopt;
+  if (node.kind != Node::Kind::kScalar || !is_utf8(node.text)) return std::nullopt;
   return Value{node.text};
 }
 
@@ -169,6 +169,9 @@ std::variant<Value, TypeFault> typed_value(const Node& node, const Key& key) {
   }
   std::string reason;
   const Typed value = converted(node, key, reason);
+  if (!value && node.kind == Node::Kind::kScalar && !is_utf8(node.text)) {
+    return TypeFault{"not valid UTF-8", expected_text(key), fmt::format("{} bytes that are not", node.text.size()), ""};
+  }
   if (!value) {
     const std::string message = reason.empty() ? "wrong type" : fmt::format("malformed pattern: {}", reason);
     return TypeFault{message, expected_text(key), found_text(node), ""};

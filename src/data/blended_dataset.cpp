@@ -52,6 +52,11 @@ BlendSpec parse_blend(const std::vector<std::string>& entries, const std::string
   const bool may_have_weights = list.size() % 2 == 0;
   std::size_t num_weights = 0;
   for (std::size_t i = 0; may_have_weights && i < list.size(); i += 2) num_weights += parse_number(list[i]) ? 1 : 0;
+  const auto is_number = [](const std::string& word) { return parse_number(word).has_value(); };
+  if (!may_have_weights && std::any_of(list.begin(), list.end(), is_number) &&
+      !std::all_of(list.begin(), list.end(), is_number)) {
+    fail_blend(key, "gives some prefixes a weight and others none", fmt::format("{}", fmt::join(list, " ")));
+  }
   if (num_weights == 0) {
     spec.prefixes = std::move(list);
     return spec;

@@ -196,7 +196,8 @@ const DataSource::Part& DataSource::part(Split split) const {
   if (!part || part->samples->num_samples() == 0) {
     throw UserError(
         fmt::format("the {} split has no samples of {} tokens: give it more documents, or a larger part of split '{}'",
-                    to_text(split), options_.seq_length + 1, options_.split));
+                    to_text(split), options_.seq_length + 1, options_.split),
+        ExitCode::kWrongInput);
   }
   return *part;
 }
@@ -231,10 +232,10 @@ GptBatch DataSource::read(Split split, const BatchPosition& position) const {
     for (const std::int64_t token : sample) {
       // Checked here, where the file is known: in the embedding it would be a wild read.
       if (token != kNoToken && (token < 0 || token >= options_.vocab_size)) [[unlikely]] {
-        throw UserError(
-            fmt::format("{}: holds token {}, outside the vocabulary of {} ids: was it made with another "
-                        "tokenizer?",
-                        source.samples->name(), token, options_.vocab_size));
+        throw UserError(fmt::format("{}: holds token {}, outside the vocabulary of {} ids: was it made with another "
+                                    "tokenizer?",
+                                    source.samples->name(), token, options_.vocab_size),
+                        ExitCode::kWrongInput);
       }
     }
     fill_row(sample, options_, row, batch);

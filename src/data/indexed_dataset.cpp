@@ -25,6 +25,10 @@ void widen(const std::byte* source, std::span<std::int64_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::int64_t>(load<T>(source + i * sizeof(T)));
 }
 
+[[noreturn]] void fail_file(const std::string& path, const std::string& fault) {
+  throw UserError(fmt::format("{}: {}", path, fault), ExitCode::kWrongInput);
+}
+
 /// The path, once it is known to exist; a missing one often lacks the suffix that preparing adds, or has one too many.
 std::string existing(const std::string& prefix, const char* extension) {
   namespace fs = std::filesystem;
@@ -39,7 +43,7 @@ std::string existing(const std::string& prefix, const char* extension) {
     hint = fmt::format("; a data path is given without its extension: '{}'",
                        (given.parent_path() / given.stem()).string());
   }
-  throw UserError(fmt::format("{}: does not exist{}", path, hint));
+  throw UserError(fmt::format("{}: does not exist{}", path, hint), ExitCode::kWrongInput);
 }
 
 }  // namespace
@@ -98,7 +102,7 @@ IndexedDataset::IndexedDataset(const std::string& prefix)
 void IndexedDataset::check_header() {
   using namespace idx_format;
   const std::span<const std::byte> bytes = idx_.bytes();
-  const auto fail = [this](const std::string& fault) { throw UserError(fmt::format("{}.idx: {}", prefix_, fault)); };
+  const auto fail = [this](const std::string& fault) { fail_file(prefix_ + ".idx", fault); };
   if (bytes.size() < kHeaderBytes) {
     fail(fmt::format("has {} bytes, fewer than the {} of an index header", bytes.size(), kHeaderBytes));
   }
@@ -136,7 +140,7 @@ void IndexedDataset::check_header() {
 }
 
 void IndexedDataset::check_tables() {
-  const auto fail = [this](const std::string& fault) { throw UserError(fmt::format("{}.idx: {}", prefix_, fault)); };
+  const auto fail = [this](const std::string& fault) { fail_file(prefix_ + ".idx", fault); };
   const std::int64_t item_bytes = size_bytes(type_);
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < num_sequences_; ++i) {
@@ -148,8 +152,8 @@ void IndexedDataset::check_tables() {
   num_tokens_ = end / item_bytes;
   const auto bin_bytes = static_cast<std::int64_t>(bin_.bytes().size());
   if (bin_bytes != end) {
-    throw UserError(fmt::format("{}.bin: has {} bytes, but its index tells of {} ({} tokens of {})", prefix_, bin_bytes,
-                                end, num_tokens_, to_text(type_)));
+    fail_file(prefix_ + ".bin", fmt::format("has {} bytes, but its index tells of {} ({} tokens of {})", bin_bytes, end,
+                                            num_tokens_, to_text(type_)));
   }
   std::int64_t previous = 0;
   for (std::int64_t i = 0; i <= num_documents_; ++i) {

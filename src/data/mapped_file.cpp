@@ -14,7 +14,7 @@ namespace primus::data {
 
 MappedFile::MappedFile(const std::string& path) {
   const auto fail = [&path](const char* what) {
-    throw UserError(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+    throw UserError(fmt::format("{}: {}: {}", path, what, std::strerror(errno)), ExitCode::kWrongInput);
   };
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail("cannot be opened");

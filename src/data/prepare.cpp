@@ -83,6 +83,21 @@ void check(const PrepareOptions& options) {
   }
 }
 
+/// The files that a call writes.
+std::vector<std::string> output_paths(const PrepareOptions& options) {
+  std::vector<std::string> paths;
+  for (const std::string& prefix : {options.output_prefix, options.held_out_prefix}) {
+    if (prefix.empty()) continue;
+    for (const char* extension : {".bin", ".idx"}) paths.push_back(prefix + kSuffix + extension);
+  }
+  return paths;
+}
+
+/// Text has no NUL bytes; what does is taken for an image, an archive, or token data of an earlier run.
+bool holds_text(std::string_view content) {
+  return content.find('\0') == std::string_view::npos;
+}
+
 /// Documents of one output.
 class DocumentWriter {
  public:
@@ -112,6 +127,37 @@ class DocumentWriter {
   std::vector<std::int64_t> ids_;
 };
 
+/// The input files: those named by the user, and those of folders, which may hold what is no text.
+struct Inputs {
+  struct File {
+    std::string path;
+    enum class Source { kNamed, kListed } source = Source::kNamed;
+  };
+  std::vector<File> files;
+  std::int64_t num_bytes = 0;
+  std::int64_t num_links = 0;
+};
+
+Inputs list_inputs(const PrepareOptions& options) {
+  Inputs inputs;
+  for (const std::string& input : options.inputs) {
+    std::error_code error;
+    const fs::file_status status = fs::status(input, error);
+    if (!fs::exists(status)) fail_input(input, "does not exist");
+    if (fs::is_directory(status)) {
+      std::vector<std::string> files;
+      list_folder(input, files, inputs.num_links);
+      for (std::string& path : files) inputs.files.push_back({std::move(path), Inputs::File::Source::kListed});
+    } else if (fs::is_regular_file(status)) {
+      inputs.files.push_back({input, Inputs::File::Source::kNamed});
+    } else {
+      fail_input(input, "is neither a file nor a folder");
+    }
+  }
+  for (const Inputs::File& file : inputs.files) inputs.num_bytes += static_cast<std::int64_t>(fs::file_size(file.path));
+  return inputs;
+}
+
 /// The work of prepare(), step by step.
 class Preparation {
  public:
@@ -120,7 +166,8 @@ class Preparation {
 
   PrepareSummary run() {
     const auto start = std::chrono::steady_clock::now();
-    list_inputs();
+    inputs_ = list_inputs(options_);
+    summary_.num_skipped_files = inputs_.num_links;
     // Held-out text first: every training file is judged against it.
     read_held_out();
     DocumentWriter train(options_.output_prefix, *tokenizer_, options_);
@@ -129,7 +176,7 @@ class Preparation {
       held_out = std::make_unique<DocumentWriter>(options_.held_out_prefix, *tokenizer_, options_);
       for (const auto& [path, text] : held_out_) held_out->add(std::string_view(text).substr(begin_of(text)));
     }
-    for (const std::string& path : files_) add_training_file(path, train);
+    for (const Inputs::File& file : inputs_.files) add_training_file(file, train);
     if (summary_.num_documents == 0) {
       throw UserError(fmt::format("{}: holds no text to train on", fmt::join(options_.inputs, ", ")),
                       ExitCode::kWrongInput);
@@ -146,22 +193,6 @@ class Preparation {
   }
 
  private:
-  void list_inputs() {
-    for (const std::string& input : options_.inputs) {
-      std::error_code error;
-      const fs::file_status status = fs::status(input, error);
-      if (!fs::exists(status)) fail_input(input, "does not exist");
-      if (fs::is_directory(status)) {
-        list_folder(input, files_, summary_.num_skipped_files);
-      } else if (fs::is_regular_file(status)) {
-        files_.push_back(input);
-      } else {
-        fail_input(input, "is neither a file nor a folder");
-      }
-    }
-    for (const std::string& path : files_) num_bytes_ += static_cast<std::int64_t>(fs::file_size(path));
-  }
-
   std::size_t begin_of(std::string_view text) const { return held_out_begin(text, options_.held_out_fraction); }
 
   void read_held_out() {
@@ -177,23 +208,32 @@ class Preparation {
     }
   }
 
-  void add_training_file(const std::string& path, DocumentWriter& train) {
-    const std::string content = read_file(path);
+  void add_training_file(const Inputs::File& file, DocumentWriter& train) {
+    const std::string content = read_file(file.path);
     num_bytes_done_ += static_cast<std::int64_t>(content.size());
-    const auto own = held_out_.find(identity(path));
-    const std::string_view text =
-        own == held_out_.end() ? std::string_view(content) : std::string_view(content).substr(0, begin_of(content));
-    if (!text.empty()) {
-      const bool tells_held_out = own == held_out_.end() && held_out_text_.is_repeated_in(text);
-      if (tells_held_out || copies_.take(text) == CopyFinder::Verdict::kCopy) {
-        ++summary_.num_skipped_files;
-      } else {
-        train.add(text);
-        ++summary_.num_documents;
-        summary_.num_bytes += static_cast<std::int64_t>(text.size());
+    if (!holds_text(content)) {
+      if (file.source == Inputs::File::Source::kNamed) {
+        fail_input(file.path, fmt::format("is no text: byte {} is NUL", content.find('\0')));
       }
+      summary_.not_text.push_back(file.path);
+    } else {
+      add_text(file.path, content, train);
     }
-    if (progress_) progress_(num_bytes_done_, num_bytes_);
+    if (progress_) progress_(num_bytes_done_, inputs_.num_bytes);
+  }
+
+  void add_text(const std::string& path, std::string_view content, DocumentWriter& train) {
+    const auto own = held_out_.find(identity(path));
+    const std::string_view text = own == held_out_.end() ? content : content.substr(0, begin_of(content));
+    if (text.empty()) return;
+    const bool tells_held_out = own == held_out_.end() && held_out_text_.is_repeated_in(text);
+    if (tells_held_out || copies_.take(text) == CopyFinder::Verdict::kCopy) {
+      ++summary_.num_skipped_files;
+      return;
+    }
+    train.add(text);
+    ++summary_.num_documents;
+    summary_.num_bytes += static_cast<std::int64_t>(text.size());
   }
 
   void publish(IndexedWriter& writer) {
@@ -209,8 +249,7 @@ class Preparation {
   const PrepareOptions& options_;
   const PrepareProgress& progress_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::vector<std::string> files_;
-  std::int64_t num_bytes_ = 0;
+  Inputs inputs_;
   std::int64_t num_bytes_done_ = 0;
   std::map<std::string, std::string> held_out_;  // whole texts by canonical path
   HeldOutText held_out_text_;
@@ -219,6 +258,16 @@ class Preparation {
 };
 
 }  // namespace
+
+PreparePlan plan_prepare(const PrepareOptions& options) {
+  check(options);
+  const Inputs inputs = list_inputs(options);
+  PreparePlan plan;
+  for (const Inputs::File& file : inputs.files) plan.files.push_back(file.path);
+  plan.num_bytes = inputs.num_bytes;
+  plan.outputs = output_paths(options);
+  return plan;
+}
 
 PrepareSummary prepare(const PrepareOptions& options, const PrepareProgress& progress) {
   check(options);

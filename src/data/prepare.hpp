@@ -23,9 +23,20 @@ struct PrepareSummary {
   std::int64_t num_bytes = 0;
   std::int64_t num_skipped_files = 0;  // links to, and copies or near-copies of, files already taken
   std::int64_t num_held_out_tokens = 0;
+  std::vector<std::string> not_text;  // files of folders that hold NUL bytes
   double seconds = 0.0;
   std::vector<std::string> outputs;  // paths written
 };
+
+/// What a call would do.
+struct PreparePlan {
+  std::vector<std::string> files;  // in the order in which they are read
+  std::int64_t num_bytes = 0;
+  std::vector<std::string> outputs;
+};
+
+/// List the inputs; nothing is read or written. Throws UserError as prepare() does for them.
+PreparePlan plan_prepare(const PrepareOptions& options);
 
 /// Called with the bytes done so far and in all; for a progress bar.
 using PrepareProgress = std::function<void(std::int64_t num_bytes_done, std::int64_t num_bytes)>;

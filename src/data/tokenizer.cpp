@@ -77,11 +77,4 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
   throw ConfigError({problem});
 }
 
-std::int64_t padded_vocab_size(std::int64_t vocab_size, std::int64_t divisible_by, std::int64_t tensor_parallel) {
-  PRIMUS_CHECK(vocab_size > 0 && divisible_by > 0 && tensor_parallel > 0, "{} {} {}", vocab_size, divisible_by,
-               tensor_parallel);
-  const std::int64_t multiple = divisible_by * tensor_parallel;
-  return (vocab_size + multiple - 1) / multiple * multiple;
-}
-
 }  // namespace primus::data

@@ -66,8 +66,4 @@ class NullTokenizer final : public Tokenizer {
 /// The tokenizer of a `tokenizer_type`. Throws UserError naming the types that exist.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
 
-/// Smallest multiple of `divisible_by` * `tensor_parallel` that holds `vocab_size` ids, so that every rank's shard of
-/// the embedding is equally large and suits the hardware.
-std::int64_t padded_vocab_size(std::int64_t vocab_size, std::int64_t divisible_by, std::int64_t tensor_parallel);
-
 }  // namespace primus::data

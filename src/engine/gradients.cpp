@@ -3,6 +3,17 @@
 #include "ops/adamw/adamw.hpp"
 
 namespace primus::engine {
+namespace {
+
+std::optional<std::string> first_nonfinite(const nn::ParameterStore& parameters, at::Tensor nn::Parameter::*tensor) {
+  for (const auto& parameter : parameters.all()) {
+    const at::Tensor& values = (*parameter).*tensor;
+    if (values.defined() && ops::has_nonfinite(values)) return parameter->descriptor.name;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 void reduce_gradients(nn::ParameterStore& parameters, const comm::Groups& groups) {
   for (const auto& parameter : parameters.all()) {
@@ -27,17 +38,11 @@ double global_gradient_norm(const nn::ParameterStore& parameters, const comm::Gr
 }
 
 std::optional<std::string> first_nonfinite_gradient(const nn::ParameterStore& parameters) {
-  for (const auto& parameter : parameters.all()) {
-    if (parameter->main_grad.defined() && ops::has_nonfinite(parameter->main_grad)) return parameter->descriptor.name;
-  }
-  return std::nullopt;
+  return first_nonfinite(parameters, &nn::Parameter::main_grad);
 }
 
 std::optional<std::string> first_nonfinite_weight(const nn::ParameterStore& parameters) {
-  for (const auto& parameter : parameters.all()) {
-    if (ops::has_nonfinite(parameter->weight)) return parameter->descriptor.name;
-  }
-  return std::nullopt;
+  return first_nonfinite(parameters, &nn::Parameter::weight);
 }
 
 double clip_coefficient(double norm, double clip_grad) {

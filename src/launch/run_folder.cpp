@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/files.hpp"
+#include "base/folder_lock.hpp"
 #include "config/resolve.hpp"
 
 namespace primus::launch {
@@ -15,6 +16,8 @@ RunFolder run_folder_of(const config::Experiment& experiment) {
 RunFolder make_run_folder(const config::Experiment& experiment) {
   RunFolder folder = run_folder_of(experiment);
   make_folder(folder.path);
+  // A run that writes here now keeps its experiment. Released at once: the worker takes the lock for the whole run.
+  const FolderLock lock(folder.path);
   write_file(folder.experiment_json(), experiment.to_json());
   write_file(folder.experiment_yaml(), config::to_yaml(experiment));
   return folder;
@@ -28,7 +31,7 @@ void add_openmp_patience(std::map<std::string, std::string>& environment) {
   for (const char* name : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
     if (std::getenv(name) != nullptr || environment.contains(name)) return;
   }
-  environment["GOMP_SPINCOUNT"] = "20000";
+  environment["GOMP_SPINCOUNT"] = "2000";
 }
 
 }  // namespace

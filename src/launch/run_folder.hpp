@@ -14,11 +14,13 @@ struct RunFolder {
 
   std::filesystem::path experiment_json() const { return path / "experiment.json"; }
   std::filesystem::path experiment_yaml() const { return path / "experiment.yaml"; }
+  std::filesystem::path log() const { return path / "log.txt"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path loss_curve() const { return path / "loss.svg"; }
 };
 
-/// Create the folder and write the experiment, for the worker (JSON) and for people (YAML with origins).
+/// Create the folder and write the experiment, for the worker (JSON) and for people (YAML with origins). Throws
+/// UserError if it cannot be written, or another run writes there now.
 RunFolder make_run_folder(const config::Experiment& experiment);
 
 /// Folder of an experiment, whether or not it exists.

@@ -181,7 +181,8 @@ fs::path find_worker() {
   }
   if (access(program.c_str(), X_OK) == 0 && !fs::is_directory(program)) return program;
   throw UserError(
-      fmt::format("worker program {} cannot be executed: {} ({})", program.string(), std::strerror(errno), hint));
+      fmt::format("worker program {} cannot be executed: {} ({})", program.string(), std::strerror(errno), hint),
+      ExitCode::kWrongInput);
 }
 
 std::string shell_text(const WorkerCommand& command) {

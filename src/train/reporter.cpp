@@ -1,11 +1,12 @@
 #include "train/reporter.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 
@@ -17,6 +18,18 @@ namespace primus::train {
 namespace {
 
 constexpr int kBarWidth = 32;
+constexpr int kLeastBarWidth = 8;
+
+int terminal_columns() {
+  winsize size{};
+  constexpr int kUsual = 80;
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
+const std::string& existing_folder(const std::string& path) {
+  make_folder(path);
+  return path;
+}
 
 std::ofstream open_fresh(const std::string& path) {
   std::ofstream out(path, std::ios::trunc);
@@ -36,32 +49,24 @@ std::string time_stamp() {
 }  // namespace
 
 Reporter::Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer)
-    : per_layer_(per_layer), has_terminal_(::isatty(STDERR_FILENO) != 0) {
-  make_folder(run_folder);
-  lock(run_folder);
-  metrics_ = open_fresh(run_folder + "/metrics.jsonl");
-  log_ = open_fresh(run_folder + "/log.txt");
-}
+    : lock_(existing_folder(run_folder)),
+      metrics_(open_fresh(run_folder + "/metrics.jsonl")),
+      log_(open_fresh(run_folder + "/log.txt")),
+      per_layer_(per_layer),
+      has_terminal_(::isatty(STDERR_FILENO) != 0) {}
 
 Reporter::~Reporter() {
   clear_bar();
-  if (lock_ >= 0) ::close(lock_);
-}
-
-void Reporter::lock(const std::string& run_folder) {
-  const std::string path = run_folder + "/run.lock";
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0) throw UserError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    throw UserError(
-        fmt::format("{}: another run writes to this folder now; wait for it, or choose another exp_name", run_folder));
-  }
 }
 
 void Reporter::message(const std::string& text) {
   clear_bar();
   std::fputs((text + "\n").c_str(), stdout);
   std::fflush(stdout);
+  log(text);
+}
+
+void Reporter::log(const std::string& text) {
   log_ << text << std::endl;
 }
 
@@ -96,11 +101,20 @@ void Reporter::write_json(const std::string& line) {
 
 void Reporter::progress(std::int64_t done, std::int64_t total, double loss, double seconds_left) {
   if (!has_terminal_ || total <= 0) return;
-  const auto filled = static_cast<int>(kBarWidth * done / total);
-  const std::string bar =
-      fmt::format("\r\033[K[{}{}] {}/{} | loss {:.4f} | {} left", std::string(filled, '='),
-                  std::string(kBarWidth - filled, ' '), done, total, loss, format_duration(seconds_left));
-  std::fputs(bar.c_str(), stderr);
+  std::string text = fmt::format(" {}/{}", done, total);
+  if (std::isfinite(loss)) text += fmt::format(" | loss {:.4f}", loss);
+  if (done < total) text += fmt::format(" | {} left", format_duration(seconds_left));
+  // A line that wraps cannot be redrawn: the bar takes what the text leaves of the terminal's width.
+  const int room = terminal_columns() - static_cast<int>(text.size()) - 3;
+  const int width = std::min(kBarWidth, room);
+  std::string bar;
+  if (width >= kLeastBarWidth) {
+    const auto filled = static_cast<int>(width * done / total);
+    bar = fmt::format("[{}{}]", std::string(filled, '='), std::string(width - filled, ' '));
+  } else {
+    text.resize(std::min(text.size(), static_cast<std::size_t>(terminal_columns() - 1)));
+  }
+  std::fputs(fmt::format("\r\033[K{}{}", bar, text).c_str(), stderr);
   bar_is_drawn_ = true;
 }
 

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/folder_lock.hpp"
 #include "data/ngram.hpp"
 #include "train/metrics.hpp"
 #include "train/options.hpp"
@@ -18,6 +19,8 @@ class Reporter {
   ~Reporter();
 
   void message(const std::string& text);
+  /// For the log file alone: what the console is told in another way.
+  void log(const std::string& text);
   void iteration(const IterationRecord& record);
   void evaluation(const EvaluationRecord& record);
   /// What counting models reach on the held-out text: levels of the loss curve.
@@ -27,10 +30,9 @@ class Reporter {
 
  private:
   void write_json(const std::string& line);
-  void lock(const std::string& run_folder);
   void clear_bar();
 
-  int lock_ = -1;  // descriptor; the system frees the lock when the process ends, however it ends
+  FolderLock lock_;
   std::ofstream metrics_;
   std::ofstream log_;
   RunOptions::PerLayerLog per_layer_;

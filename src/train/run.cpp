@@ -1,6 +1,11 @@
 #include "train/run.hpp"
 
+#include <ATen/Version.h>
+#include <torch/headeronly/version.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
 #include <numeric>
 
 #include "base/files.hpp"
@@ -88,6 +93,32 @@ void print_summary(Reporter& reporter, const RunSummary& summary, const data::Da
   reporter.message("  memory: " + memory_lines(ops::memory_report()));
 }
 
+/// PRIMUS_LOG_LEVEL=DEBUG, which primus-cli's --debug sets.
+bool wants_detail() {
+  const char* level = std::getenv("PRIMUS_LOG_LEVEL");
+  return level != nullptr && std::string_view(level) == "DEBUG";
+}
+
+std::string detail(const config::Experiment& experiment, const Trainer& trainer) {
+  std::string text = fmt::format("debug: libtorch {}, {}; {} settings", TORCH_VERSION, at::get_cpu_capability(),
+                                 experiment.settings().size());
+  for (const data::Split split : {data::Split::kTrain, data::Split::kValid, data::Split::kTest}) {
+    text += fmt::format("\ndebug: {} samples: {}", data::to_text(split), format_count(trainer.num_samples(split)));
+  }
+  for (const auto& [name, value] : experiment.env) text += fmt::format("\ndebug: {}={}", name, value);
+  return text + "\ndebug: " + memory_lines(ops::memory_report());
+}
+
+/// An error ends the program with its message on the console; the run's log shall hold it too.
+RunSummary logged(Reporter& reporter, const std::function<RunSummary()>& run) {
+  try {
+    return run();
+  } catch (const std::exception& error) {
+    reporter.log(fmt::format("error: {}", error.what()));
+    throw;
+  }
+}
+
 }  // namespace
 
 RunSummary run_experiment(const std::string& experiment_path) {
@@ -98,7 +129,8 @@ RunSummary run_experiment(const std::string& experiment_path) {
   Reporter reporter(options.run_folder, options.per_layer_log);
   ops::set_zone_timers(options.zone_timers);
   reporter.message(opening(experiment, trainer.spec()));
-  const RunSummary summary = trainer.run(reporter);
+  if (wants_detail()) reporter.message(detail(experiment, trainer));
+  const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });
   if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));
   print_summary(reporter, summary, options.data);
   return summary;

@@ -35,6 +35,7 @@ class Trainer {
 
   const model::ModelSpec& spec() const { return spec_; }
   nn::ParameterStore& parameters() { return *parameters_; }
+  std::int64_t num_samples(data::Split split) const { return source_->num_samples(split); }
 
  private:
   struct Interval;

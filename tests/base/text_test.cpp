@@ -31,6 +31,15 @@ TEST(Text, Counts) {
   EXPECT_EQ(format_short_count(1500.0), "1.50 K");
 }
 
+TEST(Text, Utf8) {
+  for (const char* good : {"", "plain", "\u00e4\u20ac\U0001F600", "\xED\x9F\xBF", "\xF4\x8F\xBF\xBF"})
+    EXPECT_TRUE(is_utf8(good)) << good;
+  // A lone continuation, a cut sequence, an overlong slash, a surrogate, past U+10FFFF, bytes that no text has.
+  for (const char* bad : {"\x80", "a\xC3", "\xE2\x82", "\xC0\xAF", "\xE0\x80\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                          "\xF8\x88\x80\x80\x80", "\xFF", "\xC3(", "ok\xFE"})
+    EXPECT_FALSE(is_utf8(bad)) << bad;
+}
+
 TEST(Text, Durations) {
   EXPECT_EQ(format_duration(3720.0), "1 h 02 min");
   EXPECT_EQ(format_duration(185.0), "3 min 05 s");

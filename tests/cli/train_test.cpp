@@ -6,6 +6,7 @@
 #include <csignal>
 #include <thread>
 
+#include "base/folder_lock.hpp"
 #include "cli/program.hpp"
 #include "config/experiment.hpp"
 
@@ -72,7 +73,9 @@ TEST_F(Train, AKilledWorkerIsReported) {
   EXPECT_EQ(result.code, 137);
   EXPECT_EQ(result.err,
             "error: the worker was ended by signal 9 (Killed)\n"
-            "       often the system's answer to a lack of memory: see `dmesg`\n");
+            "       often the system's answer to a lack of memory: see `dmesg`\n"
+            "       run folder " +
+                std::string(kRun) + "\n");
 }
 
 TEST_F(Train, DrawsTheLossCurve) {
@@ -108,7 +111,7 @@ TEST_F(Train, ARunWithoutLossIsDoneAllTheSame) {
 
 TEST_F(Train, MissingWorkerIsNamed) {
   const ProgramResult result = run_program(words(), folder_.path().string(), {{"PRIMUS_WORKER", "/nowhere/worker"}});
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 2);
   EXPECT_EQ(
       result.err,
       "error: worker program /nowhere/worker cannot be executed: No such file or directory (PRIMUS_WORKER names it)\n");
@@ -122,6 +125,29 @@ TEST_F(Train, RefusedBeforeAnythingIsStarted) {
   EXPECT_EQ(result.code, 2);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started"));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "output"));
+}
+
+TEST_F(Train, ARunThatHoldsTheFolderKeepsItsExperiment) {
+  ASSERT_EQ(run("exit 0\n").code, 0);
+  const std::string before = read_file(folder_.path() / kRun / "experiment.json");
+  const FolderLock other_run(folder_.path() / kRun);
+  std::vector<std::string> changed = words();
+  changed.back() = "2e-3";
+  const ProgramResult result = run_program(changed, folder_.path().string(), with_worker("touch started\n"));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.err.find("another run writes to this folder now"), std::string::npos) << result.err;
+  EXPECT_EQ(read_file(folder_.path() / kRun / "experiment.json"), before);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started"));
+}
+
+TEST_F(Train, DebugShowsTheWorkersCommandAndTellsTheWorker) {
+  std::vector<std::string> debug = words();
+  debug.insert(debug.begin(), "--debug");
+  const ProgramResult result =
+      run_program(debug, folder_.path().string(), with_worker("echo level $PRIMUS_LOG_LEVEL\n"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("worker command  "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("level DEBUG\n"), std::string::npos) << result.out;
 }
 
 TEST_F(Train, SignalsReachTheWorker) {
@@ -184,6 +210,112 @@ TEST_F(Train, ATerminalStaysATerminal) {
   const ProgramResult result = program.wait();
   EXPECT_EQ(result.code, 0);
   EXPECT_NE(result.out.find("terminal\r\n"), std::string::npos) << result.out;
+}
+
+// Runs on real data files, with faults in them.
+class TrainData : public Train {
+ protected:
+  TrainData() {
+    folder_.write("text/a.txt", std::string(3000, 'a') + "end\n");
+    const ProgramResult result =
+        run_program({"data", "prepare", "--input", "text", "--output-prefix", "out/train"}, folder_.path().string());
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+
+  ProgramResult train(const std::vector<std::string>& overrides) const {
+    std::vector<std::string> all = {
+        "train", "pretrain", "--config", kQuickstart, "--eval_iters", "0", "valid_data_path=null"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return run_program(all, folder_.path().string(), with_worker("touch started\n"));
+  }
+
+  /// Refused with 2, before anything is started or written, with a message that holds `text`.
+  void expect_refused(const std::vector<std::string>& overrides, const std::string& text) const {
+    const ProgramResult result = train(overrides);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started")) << text;
+    EXPECT_FALSE(std::filesystem::exists(folder_.path() / "output")) << text;
+  }
+
+  static constexpr const char* kGood = "out/train_text_document";
+};
+
+TEST_F(TrainData, GoodDataStarts) {
+  EXPECT_EQ(train({"--train_data_path", kGood}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "started"));
+}
+
+TEST_F(TrainData, BadListsAreRefusedBeforeTheStart) {
+  const std::string good = kGood;
+  expect_refused({"train_data_path=-1 " + good + " 2 " + good},
+                 "command line: train_data_path: has a weight that is not a number >= 0");
+  expect_refused({"train_data_path=0.5 " + good + " " + good},
+                 "train_data_path: gives some prefixes a weight and others none");
+  expect_refused({"train_data_path=0 " + good}, "train_data_path: has no weight above zero");
+}
+
+TEST_F(TrainData, DamagedFilesAreRefusedBeforeTheStart) {
+  const std::string bin = read_file(folder_.path() / "out/train_text_document.bin");
+  const std::string idx = read_file(folder_.path() / "out/train_text_document.idx");
+  folder_.write("out/short.bin", bin.substr(0, 100));
+  folder_.write("out/short.idx", idx);
+  expect_refused({"--train_data_path", "out/short"}, "out/short.bin: has 100 bytes, but its index tells of");
+  folder_.write("out/torn.bin", bin);
+  folder_.write("out/torn.idx", idx.substr(0, 30));
+  expect_refused({"--train_data_path", "out/torn"}, "out/torn.idx: has 30 bytes, fewer than the 34");
+  folder_.write("out/other.bin", bin);
+  folder_.write("out/other.idx", std::string(idx.size(), 'x'));
+  expect_refused({"--train_data_path", "out/other"}, "does not begin with MMIDIDX");
+}
+
+TEST_F(TrainData, WrongVocabularyAndEmptySplitsAreRefusedBeforeTheStart) {
+  std::string bin = read_file(folder_.path() / "out/train_text_document.bin");
+  bin[1] = 40;  // token 97 + 40 · 256
+  folder_.write("out/big.bin", bin);
+  folder_.write("out/big.idx", read_file(folder_.path() / "out/train_text_document.idx"));
+  expect_refused({"--train_data_path", "out/big"}, "out/big.bin holds token 10337, outside the vocabulary of 257 ids");
+  expect_refused({"train_data_path=null", "--data_path", kGood, "--split", "0,1,0"}, "holds no sample to train on");
+  folder_.write("small/a.txt", "few words\n");
+  ASSERT_EQ(
+      run_program({"data", "prepare", "--input", "small", "--output-prefix", "out/small"}, folder_.path().string())
+          .code,
+      0);
+  expect_refused({"--train_data_path", "out/small_text_document"}, "the largest file has 11 tokens");
+}
+
+TEST_F(TrainData, DryRunsWriteNothing) {
+  const auto quiet = [&](std::vector<std::string> command, const std::string& text) {
+    for (const bool in_front : {true, false}) {
+      std::vector<std::string> all = command;
+      all.insert(in_front ? all.begin() : all.end(), "--dry-run");
+      const ProgramResult result = run_program(all, folder_.path().string());
+      EXPECT_EQ(result.code, 0) << result.err;
+      EXPECT_NE(result.out.find(text), std::string::npos) << result.out;
+    }
+  };
+  quiet({"data", "prepare", "--input", "text", "--output-prefix", "new/train"},
+        "would read 1 files, 2.93 KiB\nwould write new/train_text_document.bin\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "new"));
+  folder_.write("run/metrics.jsonl", "{\"iteration\": 10, \"lm_loss\": 5.9}\n");
+  quiet({"view", "loss", "--run", "run"}, "would draw run/loss.svg from run/metrics.jsonl\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "run/loss.svg"));
+}
+
+TEST_F(Train, NamesThatAreNoTextAreRefused) {
+  for (const char* option : {"--exp_name", "--workspace", "--tokenizer_model"}) {
+    std::vector<std::string> bad = words();
+    bad.insert(bad.end(), {option,
+                           "a\xFF"
+                           "b"});
+    const ProgramResult result = run_program(bad, folder_.path().string(), with_worker("touch started\n"));
+    EXPECT_EQ(result.code, 2) << option;
+    EXPECT_NE(result.err.find("not valid UTF-8"), std::string::npos) << result.err;
+  }
+  std::vector<std::string> null = words();
+  null.insert(null.end(), {"--workspace", "null"});
+  EXPECT_EQ(run_program(null, folder_.path().string(), with_worker("touch started\n")).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started"));
 }
 
 TEST(Data, PrepareWritesTrainingData) {

@@ -156,6 +156,8 @@ TEST(ParseBlend, RefusesWithTheKey) {
   for (const std::vector<std::string>& list : std::vector<std::vector<std::string>>{{},
                                                                                     {" "},
                                                                                     {"0.5", "a", "b", "c"},
+                                                                                    {"0.5", "a", "b"},
+                                                                                    {"0.5 a b"},
                                                                                     {"-1", "a", "2", "b"},
                                                                                     {"0", "a", "0", "b"},
                                                                                     {"nan", "a"},

@@ -141,6 +141,37 @@ TEST_F(Prepare, NeverCutsACharacter) {
   }
 }
 
+TEST_F(Prepare, WhatIsNoTextIsLeftOutOfAFolderAndRefusedByName) {
+  write_file(in_ / "picture.png", std::string("\x89PNG\0\0\1", 7));
+  const PrepareSummary summary = prepare(options_, {});
+  EXPECT_EQ(summary.num_documents, 3);
+  EXPECT_THAT(summary.not_text, ElementsAre(in_ / "picture.png"));
+  options_.inputs = {in_ / "picture.png"};
+  EXPECT_THAT(user_error([this] { prepare(options_, {}); }), HasSubstr("picture.png: is no text: byte 4 is NUL"));
+}
+
+TEST_F(Prepare, DoesNotTakeItsOwnOutputsAsText) {
+  options_.output_prefix = in_ / "train";
+  options_.held_out = {in_ / "b.txt"};
+  options_.held_out_fraction = 0.5;
+  options_.held_out_prefix = in_ / "sub/valid";
+  const std::int64_t num_tokens = prepare(options_, {}).num_tokens;
+  const PrepareSummary again = prepare(options_, {});
+  EXPECT_EQ(again.num_tokens, num_tokens);
+  EXPECT_EQ(again.not_text.size(), 4U);
+}
+
+TEST_F(Prepare, PlanReadsAndWritesNothing) {
+  options_.held_out_prefix = out_ / "valid";
+  options_.held_out = {in_ / "b.txt"};
+  options_.held_out_fraction = 0.5;
+  const PreparePlan plan = plan_prepare(options_);
+  EXPECT_THAT(plan.files, ElementsAre(in_ / "a.txt", in_ / "b.txt", in_ / "sub/c.txt"));
+  EXPECT_EQ(plan.outputs.size(), 4U);
+  EXPECT_THAT(out_.names(), IsEmpty());
+  EXPECT_EQ(prepare(options_, {}).outputs, plan.outputs);
+}
+
 TEST_F(Prepare, WithoutEndOfDocument) {
   options_.append_eod = false;
   const PrepareSummary summary = prepare(options_, {});

@@ -49,12 +49,5 @@ TEST(MakeTokenizer, NamesTheNearest) {
   EXPECT_THAT(message, HasSubstr("did you mean 'ByteTokenizer'?"));
 }
 
-TEST(PaddedVocabSize, IsTheNextMultiple) {
-  EXPECT_EQ(padded_vocab_size(257, 128, 1), 384);
-  EXPECT_EQ(padded_vocab_size(384, 128, 1), 384);
-  EXPECT_EQ(padded_vocab_size(50257, 128, 8), 51200);
-  EXPECT_EQ(padded_vocab_size(1, 1, 1), 1);
-}
-
 }  // namespace
 }  // namespace primus::data

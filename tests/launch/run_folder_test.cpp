@@ -40,7 +40,7 @@ TEST(WorkerCommands, ThreadsWaitPatientlyUnlessToldOtherwise) {
   const ScopedVariable spin("GOMP_SPINCOUNT", std::nullopt);
   const auto commands = worker_commands(experiment, "/bin/primus-worker", run_folder_of(experiment), 1);
   EXPECT_EQ(shell_text(commands[0]),
-            "GOMP_SPINCOUNT=20000 /bin/primus-worker --experiment out/lab/ann/run/experiment.json");
+            "GOMP_SPINCOUNT=2000 /bin/primus-worker --experiment out/lab/ann/run/experiment.json");
 }
 
 TEST(World, OfTheEnvironment) {

@@ -1,8 +1,7 @@
 #pragma once
 // What attention's forward and backward share: sizes, heads in any layout, dynamic sharing of units, scratch.
-#include <atomic>
-
 #include "ops/attention/tile_product.hpp"
+#include "ops/for_each_unit.hpp"
 #include "ops/simd_math.hpp"
 
 namespace primus::ops::attention {
@@ -48,19 +47,6 @@ inline Sizes sizes_of(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& 
                "attention: shape of lse");
   PRIMUS_CHECK(lse_BAS.scalar_type() == accumulator_type(q_BSAD.scalar_type()), "attention: element type of lse");
   return sizes;
-}
-
-// body(worker, unit) for every unit; a worker takes the next one when it is free. What a unit computes must not depend
-// on its worker.
-template <typename Body>
-void for_each_unit(std::int64_t units, const Body& body) {
-  std::atomic<std::int64_t> next{0};
-  at::parallel_for(0, std::min<std::int64_t>(units, at::get_num_threads()), 1,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t worker = begin; worker < end; ++worker) {
-                       for (std::int64_t unit = next++; unit < units; unit = next++) body(worker, unit);
-                     }
-                   });
 }
 
 template <typename Acc>

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "ops/dtype.hpp"
+#include "ops/for_each_unit.hpp"
 #include "ops/gemm/packed_kernel.hpp"
 
 // Legend: M rows, N columns, K depth of c_MN = a_MK · b_KN.
@@ -65,19 +65,15 @@ class Product {
   void run() {
     const Tensor panels = at::empty({panels_ * kColumns * k_}, at::kFloat);
     b_panels_ = panels.data_ptr<float>();
-    at::parallel_for(0, panels_, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t panel = begin; panel < end; ++panel) {
-        for (std::int64_t first = 0; first < k_; first += kDepth) {
-          pack_b(b_, n_, panel, first, std::min(kDepth, k_ - first), panel_at(panel, first));
-        }
+    for_each_unit(panels_, [&](std::int64_t, std::int64_t panel) {
+      for (std::int64_t first = 0; first < k_; first += kDepth) {
+        pack_b(b_, n_, panel, first, std::min(kDepth, k_ - first), panel_at(panel, first));
       }
     });
     cut_tasks();
     const std::int64_t panel_tasks = divide_up(panels_, task_panels_);
-    at::parallel_for(0, divide_up(m_, task_rows_) * panel_tasks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t task = begin; task < end; ++task) {
-        run_task(task / panel_tasks * task_rows_, task % panel_tasks * task_panels_);
-      }
+    for_each_unit(divide_up(m_, task_rows_) * panel_tasks, [&](std::int64_t, std::int64_t task) {
+      run_task(task / panel_tasks * task_rows_, task % panel_tasks * task_panels_);
     });
   }
 

@@ -43,6 +43,31 @@ Tables<Acc> as_tables(const Tensor& cos_SP, const Tensor& sin_SP) {
   return {cos_SP.data_ptr<Acc>(), sin_SP.data_ptr<Acc>(), cos_SP.size(0), cos_SP.size(1)};
 }
 
+// What mla_assemble takes apart and puts together; forward and backward name the same five tensors.
+template <typename T>
+struct MlaHeads {
+  std::int64_t rows, heads;
+  Heads<T> kv, k_pe, q, k, v;
+  std::int64_t rotary, nope;  // the two parts of a query or key head
+
+  MlaHeads(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Tensor& q_TAQ, const Tensor& k_TAQ, const Tensor& v_TAV,
+           std::int64_t num_pairs)
+      : rows(kv_TAD.size(0)),
+        heads(kv_TAD.size(1)),
+        kv(as_heads<T>(kv_TAD, rows, heads, "kv")),
+        k_pe(as_heads<T>(k_pe_TP.unsqueeze(1), rows, 1, "k_pe")),
+        q(as_heads<T>(q_TAQ, rows, heads, "q")),
+        k(as_heads<T>(k_TAQ, rows, heads, "k")),
+        v(as_heads<T>(v_TAV, rows, heads, "v")),
+        rotary(2 * num_pairs),
+        nope(q.width - rotary) {
+    PRIMUS_CHECK(k_pe.width == rotary && nope >= 0 && k.width == q.width && kv.width == nope + v.width,
+                 "mla_assemble: head sizes do not agree");
+  }
+
+  std::int64_t elements_per_row() const { return heads * (2 * q.width + v.width); }
+};
+
 // target <- source rotated by the position's angles; source may be target. The backward rotation is by minus the angle.
 template <typename Source, typename Target, typename Acc, RopeLayout layout, RopeDirection direction>
 void rotate(const Source* source, const Acc* cos, const Acc* sin, std::int64_t pairs, Target* target) {
@@ -88,34 +113,24 @@ void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Ten
   dispatch_floating(kv_TAD.scalar_type(), "mla_assemble_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const std::int64_t rows = kv_TAD.size(0);
-    const std::int64_t heads = kv_TAD.size(1);
     const auto tables = as_tables<Acc>(cos_SP, sin_SP);
-    const auto kv = as_heads<T>(kv_TAD, rows, heads, "kv");
-    const auto k_pe = as_heads<T>(k_pe_TP.unsqueeze(1), rows, 1, "k_pe");
-    const auto q = as_heads<T>(q_TAQ, rows, heads, "q");
-    const auto k = as_heads<T>(k_TAQ, rows, heads, "k");
-    const auto v = as_heads<T>(v_TAV, rows, heads, "v");
-    const std::int64_t rotary = 2 * tables.pairs;
-    const std::int64_t nope = q.width - rotary;
-    PRIMUS_CHECK(k_pe.width == rotary && nope >= 0 && k.width == q.width && kv.width == nope + v.width,
-                 "mla_assemble: head sizes do not agree");
+    const MlaHeads<T> x(kv_TAD, k_pe_TP, q_TAQ, k_TAQ, v_TAV, tables.pairs);
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
-      for_each_row(rows, heads * (2 * q.width + v.width), tables.sequence, [&](std::int64_t t, std::int64_t s) {
+      for_each_row(x.rows, x.elements_per_row(), tables.sequence, [&](std::int64_t t, std::int64_t s) {
         const Acc* cos = tables.cos + s * tables.pairs;
         const Acc* sin = tables.sin + s * tables.pairs;
         // The shared key is rotated once, in the first head's place, and copied to the others.
-        T* rotated = k.at(t, 0) + nope;
-        if (heads > 0) {
-          rotate<T, T, Acc, kLayout, RopeDirection::kForward>(k_pe.at(t, 0), cos, sin, tables.pairs, rotated);
+        T* rotated = x.k.at(t, 0) + x.nope;
+        if (x.heads > 0) {
+          rotate<T, T, Acc, kLayout, RopeDirection::kForward>(x.k_pe.at(t, 0), cos, sin, tables.pairs, rotated);
         }
-        for (std::int64_t a = 0; a < heads; ++a) {
-          T* query = q.at(t, a) + nope;
+        for (std::int64_t a = 0; a < x.heads; ++a) {
+          T* query = x.q.at(t, a) + x.nope;
           rotate<T, T, Acc, kLayout, RopeDirection::kForward>(query, cos, sin, tables.pairs, query);
-          std::copy_n(kv.at(t, a), nope, k.at(t, a));
-          if (a > 0) std::copy_n(rotated, rotary, k.at(t, a) + nope);
-          std::copy_n(kv.at(t, a) + nope, v.width, v.at(t, a));
+          std::copy_n(x.kv.at(t, a), x.nope, x.k.at(t, a));
+          if (a > 0) std::copy_n(rotated, x.rotary, x.k.at(t, a) + x.nope);
+          std::copy_n(x.kv.at(t, a) + x.nope, x.v.width, x.v.at(t, a));
         }
       });
     });
@@ -129,37 +144,27 @@ void mla_assemble_backward(const Tensor& dk_TAQ, const Tensor& dv_TAV, const Ten
   dispatch_floating(dkv_TAD.scalar_type(), "mla_assemble_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const std::int64_t rows = dkv_TAD.size(0);
-    const std::int64_t heads = dkv_TAD.size(1);
     const auto tables = as_tables<Acc>(cos_SP, sin_SP);
-    const auto dkv = as_heads<T>(dkv_TAD, rows, heads, "dkv");
-    const auto dk_pe = as_heads<T>(dk_pe_TP.unsqueeze(1), rows, 1, "dk_pe");
-    const auto dq = as_heads<T>(dq_TAQ, rows, heads, "dq");
-    const auto dk = as_heads<T>(dk_TAQ, rows, heads, "dk");
-    const auto dv = as_heads<T>(dv_TAV, rows, heads, "dv");
-    const std::int64_t rotary = 2 * tables.pairs;
-    const std::int64_t nope = dq.width - rotary;
-    PRIMUS_CHECK(dk_pe.width == rotary && nope >= 0 && dk.width == dq.width && dkv.width == nope + dv.width,
-                 "mla_assemble: head sizes do not agree");
+    const MlaHeads<T> d(dkv_TAD, dk_pe_TP, dq_TAQ, dk_TAQ, dv_TAV, tables.pairs);
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
-      for_each_row(rows, heads * (2 * dq.width + dv.width), tables.sequence, [&](std::int64_t t, std::int64_t s) {
+      for_each_row(d.rows, d.elements_per_row(), tables.sequence, [&](std::int64_t t, std::int64_t s) {
         const Acc* cos = tables.cos + s * tables.pairs;
         const Acc* sin = tables.sin + s * tables.pairs;
         // Rotating back is linear: the heads are summed first, in the accumulator's type, and rotated once.
         thread_local std::vector<Acc> sum;
-        sum.assign(static_cast<std::size_t>(rotary), Acc{0});
+        sum.assign(static_cast<std::size_t>(d.rotary), Acc{0});
         Acc* const shared = sum.data();
-        for (std::int64_t a = 0; a < heads; ++a) {
-          T* query = dq.at(t, a) + nope;
+        for (std::int64_t a = 0; a < d.heads; ++a) {
+          T* query = d.q.at(t, a) + d.nope;
           rotate<T, T, Acc, kLayout, RopeDirection::kBackward>(query, cos, sin, tables.pairs, query);
-          std::copy_n(dk.at(t, a), nope, dkv.at(t, a));
-          std::copy_n(dv.at(t, a), dv.width, dkv.at(t, a) + nope);
-          const T* key = dk.at(t, a) + nope;
+          std::copy_n(d.k.at(t, a), d.nope, d.kv.at(t, a));
+          std::copy_n(d.v.at(t, a), d.v.width, d.kv.at(t, a) + d.nope);
+          const T* key = d.k.at(t, a) + d.nope;
 #pragma omp simd
-          for (std::int64_t i = 0; i < rotary; ++i) shared[i] += static_cast<Acc>(key[i]);
+          for (std::int64_t i = 0; i < d.rotary; ++i) shared[i] += static_cast<Acc>(key[i]);
         }
-        rotate<Acc, T, Acc, kLayout, RopeDirection::kBackward>(shared, cos, sin, tables.pairs, dk_pe.at(t, 0));
+        rotate<Acc, T, Acc, kLayout, RopeDirection::kBackward>(shared, cos, sin, tables.pairs, d.k_pe.at(t, 0));
       });
     });
   });
