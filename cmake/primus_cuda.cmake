@@ -39,10 +39,7 @@ function(primus_find_cuda)
     return()
   endif()
   list(GET cudart 0 cudart)
-  get_filename_component(toolkit "${PRIMUS_NVCC}" REALPATH)
-  get_filename_component(toolkit "${toolkit}/../.." ABSOLUTE)
   set(PRIMUS_CUDART "${cudart}" PARENT_SCOPE)
-  set(PRIMUS_CUDA_INCLUDE "${toolkit}/include" PARENT_SCOPE)
   set(PRIMUS_HAS_CUDA TRUE PARENT_SCOPE)
 endfunction()
 
@@ -69,7 +66,7 @@ if(PRIMUS_HAS_CUDA)
   # The CUDA build of libtorch, for the GPU half's C++ files.
   add_library(primus_torch_cuda INTERFACE)
   add_library(primus::torch_cuda ALIAS primus_torch_cuda)
-  target_include_directories(primus_torch_cuda SYSTEM INTERFACE "${PRIMUS_CUDA_INCLUDE}")
+  target_include_directories(primus_torch_cuda SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
   # libtorch_cuda registers ATen's CUDA kernels when it is loaded, so it is needed even where no symbol of it is used.
   target_link_libraries(primus_torch_cuda INTERFACE primus::torch
     "-Wl,--push-state,--no-as-needed" torch_cuda "-Wl,--pop-state" c10_cuda "${PRIMUS_CUDART}")
