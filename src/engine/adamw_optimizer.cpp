@@ -13,8 +13,9 @@ AdamWOptimizer::AdamWOptimizer(nn::ParameterStore& parameters, const model::Nume
     if (!parameter->main_grad.defined()) continue;
     State state{parameter.get(), parameter->weight, {}, {}};
     if (policy.has_master_copy()) state.master = parameter->weight.to(ops::to_aten(policy.master));
-    state.exp_avg = at::zeros(parameter->weight.sizes(), ops::to_aten(policy.moments));
-    state.exp_avg_sq = at::zeros(parameter->weight.sizes(), ops::to_aten(policy.moments));
+    state.exp_avg =
+        at::zeros(parameter->weight.sizes(), parameter->weight.options().dtype(ops::to_aten(policy.moments)));
+    state.exp_avg_sq = at::zeros_like(state.exp_avg);
     states_.push_back(std::move(state));
   }
 }

@@ -7,13 +7,24 @@
 #include "nn/rope_tables.hpp"
 
 namespace primus::engine {
+namespace {
+
+ExpertLoad expert_load(int layer, std::span<const std::int64_t> loads) {
+  const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
+                      static_cast<double>(loads.size());
+  const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
+  return {layer, mean > 0.0 ? most / mean : 0.0, std::count(loads.begin(), loads.end(), std::int64_t{0})};
+}
+
+}  // namespace
 
 StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
                        nn::ParameterStore& parameters, AdamWOptimizer& optimizer)
     : spec_(spec),
       settings_(settings),
       declaration_(model::model_saved(spec, settings.policy, settings.micro_batch, settings.loss_fusion)),
-      rope_(nn::rope_tables(spec.rope, settings.micro_batch.seq_length, ops::to_aten(settings.policy.statistics))),
+      rope_(nn::rope_tables(spec.rope, settings.micro_batch.seq_length,
+                            at::TensorOptions(ops::to_aten(settings.policy.statistics)).device(parameters.device()))),
       groups_(comm::Groups::single()),
       model_(model),
       parameters_(parameters),
@@ -32,7 +43,7 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   Running running;
   running.input = &input;
   running.saved.resize(input.micro_batches.size());
-  running.loss_sum = at::zeros({1}, at::kDouble);
+  running.loss_sum = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters_.device()));
   parameters_.zero_main_gradients();
   for (nn::TransformerLayer& layer : model_.layers()) {
     if (layer.moe() != nullptr) layer.moe()->reset_metrics();
@@ -80,7 +91,7 @@ void StepRunner::walk(Running& running, const std::vector<schedule::Action>& act
 
 void StepRunner::forward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
-  running.saved.at(m) = std::make_unique<nn::Saved>(declaration_);
+  running.saved.at(m) = std::make_unique<nn::Saved>(declaration_, parameters_.device());
   const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
   running.loss_sum.add_(model_.forward(running.input->micro_batches[m], *running.saved[m], step));
 }
@@ -131,27 +142,32 @@ void StepRunner::optimizer_step(Running& running) {
 }
 
 void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {
-  double aux_sum = 0.0;
+  std::vector<int> layers;
+  std::vector<at::Tensor> counts;
+  std::vector<at::Tensor> aux_losses;
   for (std::size_t layer = 0; layer < model_.layers().size(); ++layer) {
     const nn::Moe* moe = model_.layers()[layer].moe();
     if (moe == nullptr) continue;
-    const at::Tensor counts = moe->metrics().tokens_per_expert_E;
-    const auto* values = counts.data_ptr<std::int64_t>();
-    const std::span<const std::int64_t> loads(values, static_cast<std::size_t>(counts.numel()));
-    const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
-                        static_cast<double>(loads.size());
-    const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
-    result.expert_loads.push_back({static_cast<int>(layer), mean > 0.0 ? most / mean : 0.0,
-                                   std::count(loads.begin(), loads.end(), std::int64_t{0})});
-    aux_sum += moe->metrics().aux_loss_1.item<double>();
+    layers.push_back(static_cast<int>(layer));
+    counts.push_back(moe->metrics().tokens_per_expert_E);
+    aux_losses.push_back(moe->metrics().aux_loss_1);
   }
-  if (result.expert_loads.empty() || !spec_.moe || spec_.moe->router.aux_loss_coefficient == 0.0) return;
+  if (layers.empty()) return;
+  // One copy for all layers: each would be a wait of its own on a GPU.
+  const at::Tensor counts_LE = at::cat(counts).to(at::kCPU);
+  const std::int64_t num_experts = counts_LE.numel() / std::ssize(layers);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto* first = counts_LE.data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
+    result.expert_loads.push_back(expert_load(layers[i], {first, static_cast<std::size_t>(num_experts)}));
+  }
+  if (!spec_.moe || spec_.moe->router.aux_loss_coefficient == 0.0) return;
+  const double aux_sum = at::cat(aux_losses).to(at::kDouble).sum().item<double>();
   result.load_balancing_loss = aux_sum / spec_.moe->router.aux_loss_coefficient /
                                static_cast<double>(result.expert_loads.size() * num_micro_batches);
 }
 
 double StepRunner::evaluate(const nn::MicroBatchInput& input) {
-  nn::Saved saved(declaration_);
+  nn::Saved saved(declaration_, parameters_.device());
   const nn::StepContext step = context(nn::Mode::kEvaluation, 1, nn::WeightGradTiming::kWithBackward);
   return model_.forward(input, saved, step).item<double>();
 }

@@ -40,8 +40,8 @@ Moe::Moe(const model::ModelSpec& spec, const model::NumericPolicy& policy, int l
   if (moe_.shared_ffn_hidden_size > 0) {
     shared_.emplace(fmt::format("decoder.layers.{}.mlp.shared_experts", layer), Slot::kSharedPreActivation, parameters);
   }
-  metrics_.tokens_per_expert_E = at::zeros({moe_.router.num_experts}, at::kLong);
-  metrics_.aux_loss_1 = at::zeros({1}, ops::to_aten(policy.router));
+  metrics_.tokens_per_expert_E = at::zeros({moe_.router.num_experts}, router_.weight.options().dtype(at::kLong));
+  metrics_.aux_loss_1 = at::zeros({1}, router_.weight.options().dtype(ops::to_aten(policy.router)));
 }
 
 void Moe::reset_metrics() {
@@ -54,6 +54,8 @@ ops::RouterOptions Moe::router_options(const StepContext& step) const {
           .softmax_order = moe_.router.softmax_order == model::SoftmaxOrder::kPre ? ops::SoftmaxOrder::kPre
                                                                                   : ops::SoftmaxOrder::kPost,
           .scaling_factor = moe_.router.scaling_factor,
+          .selection = moe_.router.balance == model::RouterSpec::Balance::kForced ? ops::Selection::kForcedBalance
+                                                                                  : ops::Selection::kTopK,
           .aux_loss = aux_loss_kind(moe_.router),
           .aux_loss_coefficient = moe_.router.aux_loss_coefficient,
           .num_sequences = step.batch.num_sequences};
@@ -68,7 +70,7 @@ Tensor Moe::gather(const Tensor& x_TH, const Tensor& row_of) const {
 void Moe::route(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   Tensor& logits_TE = saved.allocate(Slot::kLogits);
   ops::linear_forward(x_TH, router_.weight, logits_TE);
-  Tensor count_E = at::empty({moe_.router.num_experts}, at::kInt);
+  Tensor count_E = at::empty({moe_.router.num_experts}, logits_TE.options().dtype(at::kInt));
   Tensor aux_loss_1 = at::empty({1}, logits_TE.options());
   Tensor& index_TK = saved.allocate(Slot::kIndex);
   ops::router_forward(logits_TE, router_options(step), index_TK, saved.allocate(Slot::kProb), count_E, aux_loss_1);

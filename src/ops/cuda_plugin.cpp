@@ -55,6 +55,11 @@ const CudaOps& cuda_ops() {
   return loaded() != nullptr ? loaded()->ops : empty;
 }
 
+const CudaPlugin& cuda_plugin() {
+  PRIMUS_CHECK(loaded() != nullptr, "the GPU half is not loaded");
+  return *loaded();
+}
+
 void load_cuda_plugin() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

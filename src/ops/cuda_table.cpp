@@ -1,6 +1,9 @@
 // Entry point of libprimus_cuda.so.
 #include "ops/cuda_table.hpp"
 
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
 #include "ops/cuda_plugin.hpp"
 #include "ops/gpu/runtime.hpp"
 
@@ -11,6 +14,16 @@ CudaOps all_ops() {
   CudaOps ops;
   for (const auto add : {register_rms_norm, register_swiglu, register_permute, register_router}) add(ops);
   return ops;
+}
+
+DeviceMemory memory() {
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  return {stats.allocated_bytes[kAll].peak, stats.reserved_bytes[kAll].peak};
+}
+
+void synchronize() {
+  PRIMUS_CUDA_CHECK(cudaDeviceSynchronize());
 }
 
 std::string device_problem() {
@@ -29,7 +42,8 @@ std::string device_problem() {
 }  // namespace primus::ops::cuda
 
 extern "C" __attribute__((visibility("default"))) const primus::ops::CudaPlugin* primus_cuda_plugin() {
-  static const primus::ops::CudaPlugin plugin = {primus::ops::kCudaPluginBuild, sizeof(primus::ops::CudaPlugin),
-                                                 primus::ops::cuda::all_ops(), primus::ops::cuda::device_problem};
+  static const primus::ops::CudaPlugin plugin = {primus::ops::kCudaPluginBuild,  sizeof(primus::ops::CudaPlugin),
+                                                 primus::ops::cuda::all_ops(),   primus::ops::cuda::memory,
+                                                 primus::ops::cuda::synchronize, primus::ops::cuda::device_problem};
   return &plugin;
 }

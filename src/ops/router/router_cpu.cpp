@@ -114,6 +114,18 @@ void select_top_k(const T* row, std::int64_t n, std::int64_t k, T* value, std::i
   }
 }
 
+/// The choices of token t under forced balance; gives the largest of their logits.
+template <typename T>
+T select_in_turn(const T* row, std::int64_t n, std::int64_t k, std::int64_t t, T* value, std::int32_t* index) {
+  T largest = -std::numeric_limits<T>::infinity();
+  for (std::int64_t i = 0; i < k; ++i) {
+    index[i] = static_cast<std::int32_t>((t * k + i) % n);
+    value[i] = row[index[i]];
+    largest = std::max(largest, value[i]);
+  }
+  return largest;
+}
+
 /// Of one group.
 double auxiliary_factor(const Shape& shape, const RouterOptions& options) {
   return ops::auxiliary_factor(options, shape.experts, shape.tokens_per_group, shape.groups);
@@ -168,11 +180,18 @@ void forward(const Tensor& logits_TE, const RouterOptions& options, const Shape&
         return;
       }
       T* chosen = prob + t * shape.top_k;
-      select_top_k(row, num_experts, shape.top_k, chosen, index + t * shape.top_k);
+      T chosen_maximum = maximum;
+      if (options.selection == Selection::kForcedBalance) {
+        chosen_maximum = select_in_turn(row, num_experts, shape.top_k, t, chosen, index + t * shape.top_k);
+      } else {
+        select_top_k(row, num_experts, shape.top_k, chosen, index + t * shape.top_k);
+      }
       const T sum = with_aux || options.softmax_order == SoftmaxOrder::kPre
                         ? exponentials(row, maximum, num_experts, exponential.data())
                         : T(1);
-      chosen_probabilities(options, maximum, sum, chosen);
+      // A softmax over the chosen alone is taken from their own maximum, or it could vanish.
+      chosen_probabilities(options, options.softmax_order == SoftmaxOrder::kPost ? chosen_maximum : maximum, sum,
+                           chosen);
       if (with_aux) {
         double* total = unit_probability.data() + u * num_experts;
         const T inverse = T(1) / sum;

@@ -25,7 +25,8 @@ void forward(const Tensor& logits_TE, const RouterOptions& options, Tensor& inde
   if (with_aux) unit_probability = at::empty({shape.units(), shape.experts}, logits_TE.options());
   launch_router_forward(
       shape,
-      {gpu::data<float>(logits_TE), options.softmax_order, static_cast<float>(options.scaling_factor),
+      {gpu::data<float>(logits_TE), options.softmax_order, options.selection,
+       static_cast<float>(options.scaling_factor),
        with_aux ? auxiliary_factor(options, shape.experts, shape.tokens_per_group, shape.groups) : 0.0,
        gpu::data<std::int32_t>(index_TK), gpu::data<float>(prob_TK), gpu::data<std::int32_t>(count_E),
        gpu::data<float>(aux_loss_1), gpu::data<float>(unit_probability), gpu::data<std::int32_t>(unit_count)},

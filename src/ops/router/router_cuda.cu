@@ -114,6 +114,12 @@ __device__ Choice take_largest(int lane, std::uint32_t (&ordered)[L::kValues]) {
           static_cast<int>(0xFFFFFFFFU - static_cast<std::uint32_t>(key))};
 }
 
+/// Choice k of a token under forced balance.
+__device__ Choice choice_in_turn(RouterShape shape, const Place& place, const RouterForward& t, int k) {
+  const int expert = static_cast<int>((place.token * shape.top_k + k) % shape.experts);
+  return {place.has_token ? t.logits[place.token * shape.experts + expert] : 0.0F, expert};
+}
+
 /// The token's choices into index_K and prob_K (shared memory). `maximum`, `sum`: of the whole row's exponentials.
 template <typename L>
 __device__ void choose(RouterShape shape, const Place& place, const RouterForward& t, const float (&value)[L::kValues],
@@ -125,8 +131,14 @@ __device__ void choose(RouterShape shape, const Place& place, const RouterForwar
   }
   float denominator = t.order == SoftmaxOrder::kPost ? 0.0F : sum;
   const bool is_bad = maximum != maximum;
+  const bool in_turn = t.selection == Selection::kForcedBalance;
+  if (in_turn && t.order == SoftmaxOrder::kPost && !is_bad) {
+    // A softmax over the chosen alone is taken from their own maximum, or it could vanish.
+    maximum = -kInfinity;
+    for (int k = 0; k < shape.top_k; ++k) maximum = fmaxf(maximum, choice_in_turn(shape, place, t, k).value);
+  }
   for (int k = 0; k < shape.top_k; ++k) {
-    const Choice choice = take_largest<L>(place.lane, ordered);
+    const Choice choice = in_turn ? choice_in_turn(shape, place, t, k) : take_largest<L>(place.lane, ordered);
     const float exponential = __expf(choice.value - maximum);
     if (t.order == SoftmaxOrder::kPost) denominator += exponential;
     if (k % L::kLanes == place.lane) {

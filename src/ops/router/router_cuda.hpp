@@ -22,6 +22,7 @@ struct RouterShape {
 struct RouterForward {
   const float* logits;
   SoftmaxOrder order;
+  Selection selection;
   float scaling;
   double aux_factor;  // of Σ_e P_e · n_e in the auxiliary loss; 0: no such loss
   std::int32_t* index;

@@ -9,12 +9,20 @@ enum class SoftmaxOrder {
   kPost,  // choose the top k logits, softmax over the chosen (equals pre-softmax with renormalisation)
 };
 
+enum class Selection {
+  kTopK,
+  // Choice k of token t is expert (t·K + k) mod E, whatever the logits: every expert gets T·K/E tokens, give or take
+  // one. Probabilities and gradients are those of the chosen. For benchmarks.
+  kForcedBalance,
+};
+
 enum class AuxLossKind { kNone, kAux, kSeqAux };
 
 struct RouterOptions {
   std::int64_t top_k = 1;
   SoftmaxOrder softmax_order = SoftmaxOrder::kPre;
   double scaling_factor = 1.0;
+  Selection selection = Selection::kTopK;
   AuxLossKind aux_loss = AuxLossKind::kNone;
   double aux_loss_coefficient = 0.0;
   std::int64_t num_sequences = 1;  // B, for the sequence-level loss

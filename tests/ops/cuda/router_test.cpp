@@ -10,6 +10,7 @@ namespace {
 using at::Tensor;
 using ops::AuxLossKind;
 using ops::RouterOptions;
+using ops::Selection;
 using ops::SoftmaxOrder;
 using namespace primus::test;
 
@@ -37,7 +38,10 @@ class CudaRouterTest : public CudaTestWithParam<Case> {};
 TEST_P(CudaRouterTest, MatchesTheReference) {
   const Case c = GetParam();
   const std::int64_t tokens = c.sequences * c.length;
-  for (const SoftmaxOrder order : {SoftmaxOrder::kPre, SoftmaxOrder::kPost}) {
+  for (const auto& [order, selection] : {std::pair{SoftmaxOrder::kPre, Selection::kTopK},
+                                         {SoftmaxOrder::kPost, Selection::kTopK},
+                                         {SoftmaxOrder::kPre, Selection::kForcedBalance},
+                                         {SoftmaxOrder::kPost, Selection::kForcedBalance}}) {
     for (const AuxLossKind kind : {AuxLossKind::kNone, AuxLossKind::kAux, AuxLossKind::kSeqAux}) {
       std::mt19937_64 generator(6);
       // Few distinct values, so that ties are common.
@@ -46,6 +50,7 @@ TEST_P(CudaRouterTest, MatchesTheReference) {
       const RouterOptions options{.top_k = c.top_k,
                                   .softmax_order = order,
                                   .scaling_factor = 2.5,
+                                  .selection = selection,
                                   .aux_loss = kind,
                                   .aux_loss_coefficient = 0.01,
                                   .num_sequences = c.sequences};
