@@ -33,6 +33,7 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   running.input = &input;
   running.saved.resize(input.micro_batches.size());
   running.loss_sum = at::zeros({1}, at::kDouble);
+  running.square_sum = at::zeros({1}, at::kDouble);
   parameters_.zero_main_gradients();
   for (nn::TransformerLayer& layer : model_.layers()) {
     if (layer.moe() != nullptr) layer.moe()->reset_metrics();
@@ -103,7 +104,8 @@ void StepRunner::finish(Running& running) {
   groups_.data.all_reduce_sum(running.loss_sum);
   StepResult& result = running.result;
   result.loss = running.loss_sum.item<double>() / running.input->num_tokens;
-  result.grad_norm = global_gradient_norm(parameters_, groups_);
+  global_gradient_square_sum(parameters_, groups_, running.square_sum);
+  result.grad_norm = std::sqrt(running.square_sum.item<double>());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) result.nonfinite = describe_nonfinite(result);
   collect_router_metrics(result, running.input->micro_batches.size());
 }
@@ -127,7 +129,8 @@ void StepRunner::optimizer_step(Running& running) {
   }
   optimizer_.step({.learning_rate = running.input->learning_rate,
                    .weight_decay = running.input->weight_decay,
-                   .grad_scale = clip_coefficient(result.grad_norm, settings_.clip_grad)});
+                   .clip_grad = settings_.clip_grad},
+                  running.loss_sum, running.square_sum);
 }
 
 void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {

@@ -60,6 +60,7 @@ class StepRunner {
     const StepInput* input = nullptr;
     std::vector<std::unique_ptr<nn::Saved>> saved;  // by micro-batch, while in flight
     at::Tensor loss_sum;                            // fp64, one element
+    at::Tensor square_sum;                          // of the gradients, alike
     StepResult result;
   };
 
