@@ -43,7 +43,10 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   Running running;
   running.input = &input;
   running.saved.resize(input.micro_batches.size());
-  running.loss_sum = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters_.device()));
+  const auto scalar = at::TensorOptions(at::kDouble).device(parameters_.device());
+  running.loss_sum = at::zeros({1}, scalar);
+  running.square_sum = at::zeros({1}, scalar);
+  optimizer_.set_rates({.learning_rate = input.learning_rate, .weight_decay = input.weight_decay});
   parameters_.zero_main_gradients();
   for (nn::TransformerLayer& layer : model_.layers()) {
     if (layer.moe() != nullptr) layer.moe()->reset_metrics();
@@ -54,6 +57,8 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   timing_ = has_weight_grad ? nn::WeightGradTiming::kDeferred : nn::WeightGradTiming::kWithBackward;
   try {
     walk(running, actions);
+    // The only wait of a step: by now the device has all of it, the gated update included.
+    read_back(running);
   } catch (const NonFiniteError& error) {
     running.result.outcome = StepOutcome::kSkippedNonFinite;
     running.result.loss = running.result.grad_norm = std::numeric_limits<double>::quiet_NaN();
@@ -112,11 +117,7 @@ void StepRunner::weight_grad(Running& running, schedule::MicroBatch micro_batch)
 void StepRunner::finish(Running& running) {
   reduce_gradients(parameters_, groups_);
   groups_.data.all_reduce_sum(running.loss_sum);
-  StepResult& result = running.result;
-  result.loss = running.loss_sum.item<double>() / running.input->num_tokens;
-  result.grad_norm = global_gradient_norm(parameters_, groups_);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) result.nonfinite = describe_nonfinite(result);
-  collect_router_metrics(result, running.input->micro_batches.size());
+  sum_gradient_squares(parameters_, groups_, running.square_sum);
 }
 
 std::string StepRunner::describe_nonfinite(const StepResult& result) const {
@@ -131,14 +132,18 @@ std::string StepRunner::describe_nonfinite(const StepResult& result) const {
 }
 
 void StepRunner::optimizer_step(Running& running) {
+  optimizer_.step(running.loss_sum, running.square_sum, settings_.clip_grad);
+}
+
+void StepRunner::read_back(Running& running) {
   StepResult& result = running.result;
-  if (!result.nonfinite.empty()) {
-    result.outcome = StepOutcome::kSkippedNonFinite;
-    return;
-  }
-  optimizer_.step({.learning_rate = running.input->learning_rate,
-                   .weight_decay = running.input->weight_decay,
-                   .grad_scale = clip_coefficient(result.grad_norm, settings_.clip_grad)});
+  const at::Tensor sums = at::cat({running.loss_sum, running.square_sum}).to(at::kCPU);
+  result.loss = sums.data_ptr<double>()[0] / running.input->num_tokens;
+  result.grad_norm = std::sqrt(sums.data_ptr<double>()[1]);
+  collect_router_metrics(result, running.input->micro_batches.size());
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  result.outcome = StepOutcome::kSkippedNonFinite;
+  result.nonfinite = describe_nonfinite(result);
 }
 
 void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {
