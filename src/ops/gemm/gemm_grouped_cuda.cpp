@@ -20,14 +20,14 @@ std::int64_t row_stride(const Tensor& x) {
   return x.size(0) <= 1 ? x.size(1) : x.stride(0);
 }
 
-[[maybe_unused]] bool has_packed_rows(const Tensor& x) {
+#ifdef PRIMUS_HAS_CUTLASS
+bool has_packed_rows(const Tensor& x) {
   const auto bytes = row_stride(x) * static_cast<std::int64_t>(x.element_size());
   return (reinterpret_cast<std::uintptr_t>(x.data_ptr()) | static_cast<std::uintptr_t>(bytes)) % 16 == 0;
 }
 
 /// The tensor cores' kernels move whole 16-byte pieces of rows and of expert matrices.
 bool fits_sm90(const Tensor& left_R, const Tensor& right, const Tensor& result) {
-#ifdef PRIMUS_HAS_CUTLASS
   if (gpu::device_info().compute_major != 9) return false;
   for (const Tensor* x : {&left_R, &right, &result}) {
     const std::int64_t width = x->size(-1);
@@ -36,20 +36,8 @@ bool fits_sm90(const Tensor& left_R, const Tensor& right, const Tensor& result) 
     if (!has_packed_rows(x->dim() == 3 ? x->view({-1, width}) : *x)) return false;
   }
   return left_R.scalar_type() == at::kBFloat16 && right.scalar_type() == at::kBFloat16;
-#else
-  (void)left_R, (void)right, (void)result;
-  return false;
-#endif
 }
 
-template <typename Left, typename Result>
-GroupedOperands<Left, Left, Result> operands(const Tensor& left, const Tensor& right, const Tensor& result) {
-  const auto stride = [](const Tensor& x) { return x.dim() == 3 ? x.size(2) : row_stride(x); };
-  return {gpu::data<Left>(left),     stride(left),  gpu::data<Left>(right), stride(right),
-          gpu::data<Result>(result), stride(result)};
-}
-
-#ifdef PRIMUS_HAS_CUTLASS
 /// Runs launch(multiprocessors, scratch, stream) with as much scratch as it needs.
 template <typename Bytes, typename Launch>
 void with_scratch(int experts, const Bytes& bytes, const Launch& launch) {
@@ -59,6 +47,13 @@ void with_scratch(int experts, const Bytes& bytes, const Launch& launch) {
   launch(multiprocessors, scratch.data_ptr(), gpu::current_stream());
 }
 #endif
+
+template <typename Left, typename Result>
+GroupedOperands<Left, Left, Result> operands(const Tensor& left, const Tensor& right, const Tensor& result) {
+  const auto stride = [](const Tensor& x) { return x.dim() == 3 ? x.size(2) : row_stride(x); };
+  return {gpu::data<Left>(left),     stride(left),  gpu::data<Left>(right), stride(right),
+          gpu::data<Result>(result), stride(result)};
+}
 
 void check_same_type(const Tensor& a, const Tensor& b, const char* op) {
   PRIMUS_CHECK(a.scalar_type() == b.scalar_type(), "{}: operands of different element types, on a GPU", op);

@@ -156,6 +156,9 @@ TEST_P(CudaGroupedTest, MatchesTheReference) {
     Tensor grad = to_cuda(before).clone();
     ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, grad);
     EXPECT_LE(relative_error(to64(grad), grad64), 1e-5);
+    Tensor again = to_cuda(before).clone();
+    ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, again);
+    EXPECT_TRUE(at::equal(again.cpu(), grad.cpu()));
     for (std::int64_t e = 0; e < shape.experts; ++e) {
       if (offsets[e].item<int>() != offsets[e + 1].item<int>()) continue;
       EXPECT_TRUE(at::equal(grad[e].cpu(), before[e])) << "expert " << e << " has no rows";
