@@ -1,5 +1,7 @@
 // cuDNN's fused attention through ATen, for bf16 and the head sizes that it takes; elsewhere (fp32, which only tests
 // use, odd head sizes, single tokens) attention_plain: the same sums through matrix products in blocks of queries.
+// ATen's operators give outputs of their own, hence the copies, and its backward adds up dq in no fixed order: two runs
+// may differ in the last bits.
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 
