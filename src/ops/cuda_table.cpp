@@ -12,7 +12,10 @@ namespace {
 
 CudaOps all_ops() {
   CudaOps ops;
-  for (const auto add : {register_rms_norm, register_swiglu, register_permute, register_router}) add(ops);
+  for (const auto add : {register_rms_norm, register_swiglu, register_permute, register_router, register_gemm,
+                         register_grouped_gemm, register_attention}) {
+    add(ops);
+  }
   return ops;
 }
 

@@ -8,5 +8,8 @@ void register_rms_norm(CudaOps& ops);
 void register_swiglu(CudaOps& ops);
 void register_permute(CudaOps& ops);
 void register_router(CudaOps& ops);
+void register_gemm(CudaOps& ops);
+void register_grouped_gemm(CudaOps& ops);
+void register_attention(CudaOps& ops);
 
 }  // namespace primus::ops::cuda
