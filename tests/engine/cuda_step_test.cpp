@@ -77,7 +77,21 @@ TEST_P(CudaStep, Fp32StepsEqualTheCpus) {
   }
 }
 
-TEST_P(CudaStep, BFloat16StepsAreNearTheCpusAndRepeatThemselves) {
+TEST_P(CudaStep, Fp32StepsRepeatThemselves) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = random_spec(seed());
+  const model::BatchShape batch = random_batch(seed());
+  const Data data = random_data(spec, batch, generator);
+  Rig first(spec, {}, model::LossFusion::kFused, batch, at::kCUDA);
+  Rig second(spec, {}, model::LossFusion::kFused, batch, at::kCUDA);
+  EXPECT_EQ(first.step(data, batch.num_sequences, 1e-3).loss, second.step(data, batch.num_sequences, 1e-3).loss);
+  for (std::size_t i = 0; i < first.store.all().size(); ++i) {
+    const nn::Parameter& parameter = *first.store.all()[i];
+    EXPECT_TRUE(at::equal(second.store.all()[i]->weight, parameter.weight)) << parameter.descriptor.name;
+  }
+}
+
+TEST_P(CudaStep, BFloat16StepsAreNearTheCpus) {
   std::mt19937_64 generator(seed());
   const model::ModelSpec spec = aligned_spec(seed());
   const model::BatchShape batch{.num_sequences = 2, .seq_length = 128};
@@ -91,12 +105,8 @@ TEST_P(CudaStep, BFloat16StepsAreNearTheCpusAndRepeatThemselves) {
   const engine::StepResult result = gpu.step(data, batch.num_sequences);
   EXPECT_NEAR(result.loss, expected.loss, 2e-3 * std::abs(expected.loss));
   EXPECT_LE(worst_gradient_difference(gpu.store, cpu.store), 5e-2);
+  // Forward repeats itself; cuDNN's attention backward adds in no fixed order (see attention_cuda.cpp).
   EXPECT_EQ(again.step(data, batch.num_sequences).loss, result.loss);
-  for (std::size_t i = 0; i < gpu.store.all().size(); ++i) {
-    const at::Tensor& gradient = gpu.store.all()[i]->main_grad;
-    if (!gradient.defined()) continue;
-    EXPECT_TRUE(at::equal(again.store.all()[i]->main_grad, gradient)) << gpu.store.all()[i]->descriptor.name;
-  }
 }
 
 TEST_P(CudaStep, WhatIsNotFiniteIsNamedAndMovesNothing) {
