@@ -1,5 +1,6 @@
 #include "ops/rope/rope.hpp"
 
+#include "ops/cuda_ops.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -34,12 +35,13 @@ struct Tables {
 };
 
 template <typename Acc>
-Tables<Acc> as_tables(const Tensor& cos_SP, const Tensor& sin_SP) {
+Tables<Acc> as_tables(const Tensor& cos_SP, const Tensor& sin_SP, std::int64_t rows) {
   for (const Tensor& table : {cos_SP, sin_SP}) {
     PRIMUS_CHECK(table.dim() == 2 && table.is_contiguous() && table.sizes() == cos_SP.sizes(), "rope: table shapes");
     PRIMUS_CHECK(table.scalar_type() == c10::CppTypeToScalarType<Acc>::value, "rope: tables must be {}, not {}",
                  c10::toString(c10::CppTypeToScalarType<Acc>::value), c10::toString(table.scalar_type()));
   }
+  PRIMUS_CHECK(rows == 0 || cos_SP.size(0) > 0, "rope: tables without positions");
   return {cos_SP.data_ptr<Acc>(), sin_SP.data_ptr<Acc>(), cos_SP.size(0), cos_SP.size(1)};
 }
 
@@ -72,7 +74,6 @@ void dispatch_layout(RopeLayout layout, Body&& body) {
 // body(row, position) for every row, shared among the threads.
 template <typename Body>
 void for_each_row(std::int64_t rows, std::int64_t elements_per_row, std::int64_t sequence, const Body& body) {
-  PRIMUS_CHECK(rows == 0 || sequence > 0, "rope: tables without positions");
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(elements_per_row, 1));
   at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) body(t, t % sequence);
@@ -90,7 +91,7 @@ void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Ten
     using Acc = acc_t<T>;
     const std::int64_t rows = kv_TAD.size(0);
     const std::int64_t heads = kv_TAD.size(1);
-    const auto tables = as_tables<Acc>(cos_SP, sin_SP);
+    const auto tables = as_tables<Acc>(cos_SP, sin_SP, rows);
     const auto kv = as_heads<T>(kv_TAD, rows, heads, "kv");
     const auto k_pe = as_heads<T>(k_pe_TP.unsqueeze(1), rows, 1, "k_pe");
     const auto q = as_heads<T>(q_TAQ, rows, heads, "q");
@@ -100,6 +101,9 @@ void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Ten
     const std::int64_t nope = q.width - rotary;
     PRIMUS_CHECK(k_pe.width == rotary && nope >= 0 && k.width == q.width && kv.width == nope + v.width,
                  "mla_assemble: head sizes do not agree");
+    if (kv_TAD.is_cuda()) {
+      return cuda_ops().mla_assemble_forward(kv_TAD, k_pe_TP, cos_SP, sin_SP, layout, q_TAQ, k_TAQ, v_TAV);
+    }
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
       for_each_row(rows, heads * (2 * q.width + v.width), tables.sequence, [&](std::int64_t t, std::int64_t s) {
@@ -131,7 +135,7 @@ void mla_assemble_backward(const Tensor& dk_TAQ, const Tensor& dv_TAV, const Ten
     using Acc = acc_t<T>;
     const std::int64_t rows = dkv_TAD.size(0);
     const std::int64_t heads = dkv_TAD.size(1);
-    const auto tables = as_tables<Acc>(cos_SP, sin_SP);
+    const auto tables = as_tables<Acc>(cos_SP, sin_SP, rows);
     const auto dkv = as_heads<T>(dkv_TAD, rows, heads, "dkv");
     const auto dk_pe = as_heads<T>(dk_pe_TP.unsqueeze(1), rows, 1, "dk_pe");
     const auto dq = as_heads<T>(dq_TAQ, rows, heads, "dq");
@@ -141,6 +145,9 @@ void mla_assemble_backward(const Tensor& dk_TAQ, const Tensor& dv_TAV, const Ten
     const std::int64_t nope = dq.width - rotary;
     PRIMUS_CHECK(dk_pe.width == rotary && nope >= 0 && dk.width == dq.width && dkv.width == nope + dv.width,
                  "mla_assemble: head sizes do not agree");
+    if (dkv_TAD.is_cuda()) {
+      return cuda_ops().mla_assemble_backward(dk_TAQ, dv_TAV, cos_SP, sin_SP, layout, dq_TAQ, dkv_TAD, dk_pe_TP);
+    }
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
       for_each_row(rows, heads * (2 * dq.width + dv.width), tables.sequence, [&](std::int64_t t, std::int64_t s) {
@@ -171,10 +178,11 @@ void rope_apply(const Tensor& cos_SP, const Tensor& sin_SP, RopeLayout layout, R
   dispatch_floating(x_TAD.scalar_type(), "rope_apply", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const auto tables = as_tables<Acc>(cos_SP, sin_SP);
+    const auto tables = as_tables<Acc>(cos_SP, sin_SP, x_TAD.size(0));
     const auto x = as_heads<T>(x_TAD, x_TAD.size(0), x_TAD.size(1), "x");
     PRIMUS_CHECK(2 * tables.pairs <= x.width, "rope: head size {} is smaller than the rotary size {}", x.width,
                  2 * tables.pairs);
+    if (x_TAD.is_cuda()) return cuda_ops().rope_apply(cos_SP, sin_SP, layout, direction, x_TAD);
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
       for_each_row(x_TAD.size(0), x.heads * x.width, tables.sequence, [&](std::int64_t t, std::int64_t s) {
