@@ -1,14 +1,13 @@
 // Speed of the CUDA ops on the shapes of the performance page's workload (16,384 tokens, hidden 2048, 64 experts,
-// top-6): cuda_ops_bench [rms_norm|swiglu|permute|router]... (all of them when none is named). Bytes: each input read
+// top-6): cuda_ops_bench [NAME]... (all of them when none is named). Bytes: each input read
 // once, each output written once.
 #include <ATen/ops/rand.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/topk.h>
 
 #include <cstdio>
 #include <string_view>
 
-#include "cuda_timing.hpp"
+#include "cuda_bench.hpp"
 #include "ops/cuda_plugin.hpp"
 #include "ops/permute/permute.hpp"
 #include "ops/rms_norm/rms_norm.hpp"
@@ -18,31 +17,7 @@
 namespace primus::bench {
 namespace {
 
-using at::Tensor;
 using ops::Write;
-
-constexpr std::int64_t kTokens = 16384;
-constexpr std::int64_t kHidden = 2048;
-constexpr std::int64_t kExperts = 64;
-constexpr std::int64_t kTopK = 6;
-constexpr std::int64_t kFfn = 1408;
-
-Tensor cuda_randn(std::initializer_list<std::int64_t> shape, at::ScalarType dtype = at::kBFloat16) {
-  return at::randn(shape, at::TensorOptions(at::kCUDA).dtype(dtype));
-}
-
-/// `sets` times what `make` gives: one element for each call in turn.
-template <typename Make>
-auto sets_of(int sets, const Make& make) {
-  std::vector<decltype(make())> all;
-  for (int i = 0; i < sets; ++i) all.push_back(make());
-  return all;
-}
-
-template <typename Buffers, typename Op>
-CudaTiming measure_sets(std::vector<Buffers>& sets, const Op& op) {
-  return measure_cuda([&](int i) { op(sets[static_cast<std::size_t>(i) % sets.size()]); });
-}
 
 void bench_rms_norm() {
   struct Buffers {
@@ -150,8 +125,14 @@ struct Benchmark {
   std::string_view name;
   void (*run)();
 };
-constexpr std::array<Benchmark, 4> kBenchmarks = {
-    {{"rms_norm", bench_rms_norm}, {"swiglu", bench_swiglu}, {"permute", bench_permute}, {"router", bench_router}}};
+constexpr std::array<Benchmark, 8> kBenchmarks = {{{"rms_norm", bench_rms_norm},
+                                                   {"swiglu", bench_swiglu},
+                                                   {"permute", bench_permute},
+                                                   {"router", bench_router},
+                                                   {"rope", bench_rope},
+                                                   {"cross_entropy", bench_cross_entropy},
+                                                   {"embedding", bench_embedding},
+                                                   {"adamw", bench_adamw}}};
 
 }  // namespace
 }  // namespace primus::bench
@@ -161,7 +142,9 @@ int main(int argc, char** argv) {
   for (const std::string_view name : wanted) {
     const auto known = [&](const auto& benchmark) { return benchmark.name == name; };
     if (std::ranges::none_of(primus::bench::kBenchmarks, known)) {
-      fmt::print(stderr, "cuda_ops_bench: unknown benchmark '{}'; there are rms_norm, swiglu, permute, router\n", name);
+      fmt::print(stderr, "cuda_ops_bench: unknown benchmark '{}'; there are", name);
+      for (const auto& benchmark : primus::bench::kBenchmarks) fmt::print(stderr, " {}", benchmark.name);
+      fmt::print(stderr, "\n");
       return 2;
     }
   }

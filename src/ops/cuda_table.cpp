@@ -9,7 +9,10 @@ namespace {
 
 CudaOps all_ops() {
   CudaOps ops;
-  for (const auto add : {register_rms_norm, register_swiglu, register_permute, register_router}) add(ops);
+  for (const auto add : {register_rms_norm, register_swiglu, register_permute, register_router, register_rope,
+                         register_cross_entropy, register_embedding, register_adamw}) {
+    add(ops);
+  }
   return ops;
 }
 

@@ -8,5 +8,9 @@ void register_rms_norm(CudaOps& ops);
 void register_swiglu(CudaOps& ops);
 void register_permute(CudaOps& ops);
 void register_router(CudaOps& ops);
+void register_rope(CudaOps& ops);
+void register_cross_entropy(CudaOps& ops);
+void register_embedding(CudaOps& ops);
+void register_adamw(CudaOps& ops);
 
 }  // namespace primus::ops::cuda
