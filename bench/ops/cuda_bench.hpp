@@ -33,6 +33,10 @@ CudaTiming measure_sets(std::vector<Buffers>& sets, const Op& op) {
   return measure_cuda([&](int i) { op(sets[static_cast<std::size_t>(i) % sets.size()]); });
 }
 
+// cuda_gemm_bench.cpp
+void bench_gemm();
+void bench_grouped_gemm();
+void bench_attention();
 // cuda_training_bench.cpp
 void bench_rope();
 void bench_cross_entropy();

@@ -1,6 +1,6 @@
 // Speed of the CUDA ops on the shapes of the performance page's workload (16,384 tokens, hidden 2048, 64 experts,
-// top-6): cuda_ops_bench [NAME]... (all of them when none is named). Bytes: each input read
-// once, each output written once.
+// top-6): cuda_ops_bench [NAME]... (all of them when none is named). Bytes: each input read once, each output written
+// once.
 #include <ATen/ops/rand.h>
 #include <ATen/ops/topk.h>
 
@@ -125,14 +125,17 @@ struct Benchmark {
   std::string_view name;
   void (*run)();
 };
-constexpr std::array<Benchmark, 8> kBenchmarks = {{{"rms_norm", bench_rms_norm},
-                                                   {"swiglu", bench_swiglu},
-                                                   {"permute", bench_permute},
-                                                   {"router", bench_router},
-                                                   {"rope", bench_rope},
-                                                   {"cross_entropy", bench_cross_entropy},
-                                                   {"embedding", bench_embedding},
-                                                   {"adamw", bench_adamw}}};
+constexpr std::array<Benchmark, 11> kBenchmarks = {{{"rms_norm", bench_rms_norm},
+                                                    {"swiglu", bench_swiglu},
+                                                    {"permute", bench_permute},
+                                                    {"router", bench_router},
+                                                    {"gemm", bench_gemm},
+                                                    {"grouped_gemm", bench_grouped_gemm},
+                                                    {"attention", bench_attention},
+                                                    {"rope", bench_rope},
+                                                    {"cross_entropy", bench_cross_entropy},
+                                                    {"embedding", bench_embedding},
+                                                    {"adamw", bench_adamw}}};
 
 }  // namespace
 }  // namespace primus::bench
