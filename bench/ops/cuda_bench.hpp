@@ -14,6 +14,7 @@ inline constexpr std::int64_t kHidden = 2048;
 inline constexpr std::int64_t kExperts = 64;
 inline constexpr std::int64_t kTopK = 6;
 inline constexpr std::int64_t kFfn = 1408;
+inline constexpr std::int64_t kVocabulary = 102400;
 
 inline Tensor cuda_randn(std::initializer_list<std::int64_t> shape, at::ScalarType dtype = at::kBFloat16) {
   return at::randn(shape, at::TensorOptions(at::kCUDA).dtype(dtype));
@@ -36,5 +37,10 @@ CudaTiming measure_sets(std::vector<Buffers>& sets, const Op& op) {
 void bench_gemm();
 void bench_grouped_gemm();
 void bench_attention();
+// cuda_training_bench.cpp
+void bench_rope();
+void bench_cross_entropy();
+void bench_embedding();
+void bench_adamw();
 
 }  // namespace primus::bench

@@ -1,6 +1,6 @@
 // Speed of the CUDA ops on the shapes of the performance page's workload (16,384 tokens, hidden 2048, 64 experts,
-// top-6): cuda_ops_bench [rms_norm|swiglu|permute|router|gemm|grouped_gemm|attention]... (all of them when none is
-// named). Bytes: each input read once, each output written once.
+// top-6): cuda_ops_bench [NAME]... (all of them when none is named). Bytes: each input read once, each output written
+// once.
 #include <ATen/ops/rand.h>
 #include <ATen/ops/topk.h>
 
@@ -125,13 +125,17 @@ struct Benchmark {
   std::string_view name;
   void (*run)();
 };
-constexpr std::array<Benchmark, 7> kBenchmarks = {{{"rms_norm", bench_rms_norm},
-                                                   {"swiglu", bench_swiglu},
-                                                   {"permute", bench_permute},
-                                                   {"router", bench_router},
-                                                   {"gemm", bench_gemm},
-                                                   {"grouped_gemm", bench_grouped_gemm},
-                                                   {"attention", bench_attention}}};
+constexpr std::array<Benchmark, 11> kBenchmarks = {{{"rms_norm", bench_rms_norm},
+                                                    {"swiglu", bench_swiglu},
+                                                    {"permute", bench_permute},
+                                                    {"router", bench_router},
+                                                    {"gemm", bench_gemm},
+                                                    {"grouped_gemm", bench_grouped_gemm},
+                                                    {"attention", bench_attention},
+                                                    {"rope", bench_rope},
+                                                    {"cross_entropy", bench_cross_entropy},
+                                                    {"embedding", bench_embedding},
+                                                    {"adamw", bench_adamw}}};
 
 }  // namespace
 }  // namespace primus::bench
@@ -141,10 +145,9 @@ int main(int argc, char** argv) {
   for (const std::string_view name : wanted) {
     const auto known = [&](const auto& benchmark) { return benchmark.name == name; };
     if (std::ranges::none_of(primus::bench::kBenchmarks, known)) {
-      fmt::print(stderr,
-                 "cuda_ops_bench: unknown benchmark '{}'; there are rms_norm, swiglu, permute, router, gemm, "
-                 "grouped_gemm, attention\n",
-                 name);
+      fmt::print(stderr, "cuda_ops_bench: unknown benchmark '{}'; there are", name);
+      for (const auto& benchmark : primus::bench::kBenchmarks) fmt::print(stderr, " {}", benchmark.name);
+      fmt::print(stderr, "\n");
       return 2;
     }
   }

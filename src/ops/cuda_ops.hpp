@@ -68,8 +68,6 @@ struct CudaOps {
   PRIMUS_CUDA_OP(unpermute_sum);
   PRIMUS_CUDA_OP(cross_entropy_forward_backward);
   PRIMUS_CUDA_OP(cross_entropy_forward);
-  PRIMUS_CUDA_OP(linear_cross_entropy);
-  PRIMUS_CUDA_OP(linear_cross_entropy_loss);
   PRIMUS_CUDA_OP(embedding_forward);
   PRIMUS_CUDA_OP(embedding_backward);
   PRIMUS_CUDA_OP(adamw_step);

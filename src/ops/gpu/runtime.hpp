@@ -33,6 +33,13 @@ Error allow_shared(Kernel* kernel, std::size_t bytes) {
   const auto size = static_cast<int>(bytes);
   return hipFuncSetAttribute(reinterpret_cast<const void*>(kernel), hipFuncAttributeMaxDynamicSharedMemorySize, size);
 }
+/// Shared memory that a block may have on the current device.
+inline Error largest_shared(int& bytes) {
+  int device = 0;
+  const Error error = hipGetDevice(&device);
+  if (error != kSuccess) return error;
+  return hipDeviceGetAttribute(&bytes, hipDeviceAttributeMaxSharedMemoryPerBlock, device);
+}
 #else
 using Stream = cudaStream_t;
 using Error = cudaError_t;
@@ -55,6 +62,13 @@ template <typename Kernel>
 Error allow_shared(Kernel* kernel, std::size_t bytes) {
   if (bytes <= 48 * 1024) return kSuccess;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+}
+/// Shared memory that a block may have on the current device, with leave.
+inline Error largest_shared(int& bytes) {
+  int device = 0;
+  const Error error = cudaGetDevice(&device);
+  if (error != kSuccess) return error;
+  return cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
 }
 #endif
 
