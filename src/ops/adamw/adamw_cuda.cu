@@ -10,7 +10,7 @@ using gpu::blocks_for;
 using gpu::Pack;
 
 constexpr int kBlock = 256;
-constexpr int kPerThread = 8;  // elements a thread updates at a time: a 16-byte pack of bf16 weights
+constexpr int kUnroll = 2;  // packs of each tensor that a thread has in flight
 // Blocks that an H200 holds at a time, or a multiple of them.
 constexpr unsigned kUpdateBlocks = 132 * 4;
 // Part of the sum's definition: its bits must not depend on the device.
@@ -54,47 +54,65 @@ __device__ void update(const StepConstants& c, float grad, float& master, float&
   master = fmaf(-c.learning_rate, fmaf(c.decay, master, direction), master);
 }
 
-struct Eight {
-  float value[kPerThread];
+/// Four weights rounded to bf16.
+__device__ void store_weights(const float (&value)[4], gpu::Bf16* to) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(gpu::round_pair(value[0], value[1]), gpu::round_pair(value[2], value[3]));
+}
 
-  __device__ static Eight load(const float* from) {
-    const auto low = Pack<float>::load(from);
-    const auto high = Pack<float>::load(from + 4);
-    return {{low.at(0), low.at(1), low.at(2), low.at(3), high.at(0), high.at(1), high.at(2), high.at(3)}};
+struct Four {
+  float value[4];
+
+  __device__ static Four load(const float* from) {
+    const auto pack = Pack<float>::load(from);
+    return {{pack.at(0), pack.at(1), pack.at(2), pack.at(3)}};
   }
-  __device__ void store(float* to) const {
-    Pack<float>::from({value[0], value[1], value[2], value[3]}).store(to);
-    Pack<float>::from({value[4], value[5], value[6], value[7]}).store(to + 4);
-  }
+  __device__ void store(float* to) const { Pack<float>::from(value).store(to); }
 };
 
-/// The first `packed` groups of eight elements by packs, what is left one by one.
+/// kUnroll fours of elements from group `first` on, kBlock fours apart: neighbouring threads take neighbouring packs.
+template <typename T>
+__device__ void update_groups(const StepConstants& c, std::int64_t first, std::int64_t groups,
+                              const AdamWTensors<T>& a) {
+  Four grad[kUnroll], master[kUnroll], exp_avg[kUnroll], exp_avg_sq[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::int64_t i = (first + u * kBlock) * 4;
+    if (first + u * kBlock >= groups) break;
+    grad[u] = Four::load(a.main_grad + i);
+    master[u] = Four::load(a.master + i);
+    exp_avg[u] = Four::load(a.exp_avg + i);
+    exp_avg_sq[u] = Four::load(a.exp_avg_sq + i);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::int64_t i = (first + u * kBlock) * 4;
+    if (first + u * kBlock >= groups) break;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      update(c, grad[u].value[j], master[u].value[j], exp_avg[u].value[j], exp_avg_sq[u].value[j]);
+    }
+    master[u].store(a.master + i);
+    exp_avg[u].store(a.exp_avg + i);
+    exp_avg_sq[u].store(a.exp_avg_sq + i);
+    if constexpr (sizeof(T) == 2) store_weights(master[u].value, a.weight + i);
+  }
+}
+
+/// The first `groups` fours of elements by packs, what is left one by one.
 template <typename T>
 __global__ void __launch_bounds__(kBlock, 4)
-    adamw_kernel(AdamWConstants given, Gate gate, std::int64_t packed, std::int64_t count, AdamWTensors<T> a) {
+    adamw_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, AdamWTensors<T> a) {
   __shared__ StepConstants shared;
   if (*gate.proceed == 0) return;
   if (threadIdx.x == 0) shared = constants_of(given, gate);
   __syncthreads();
   const StepConstants c = shared;
-  const std::int64_t thread = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
-  for (std::int64_t group = thread; group < packed; group += threads) {
-    const std::int64_t i = group * kPerThread;
-    const Eight grad = Eight::load(a.main_grad + i);
-    Eight master = Eight::load(a.master + i);
-    Eight exp_avg = Eight::load(a.exp_avg + i);
-    Eight exp_avg_sq = Eight::load(a.exp_avg_sq + i);
-#pragma unroll
-    for (int j = 0; j < kPerThread; ++j) {
-      update(c, grad.value[j], master.value[j], exp_avg.value[j], exp_avg_sq.value[j]);
-    }
-    master.store(a.master + i);
-    exp_avg.store(a.exp_avg + i);
-    exp_avg_sq.store(a.exp_avg_sq + i);
-    if constexpr (sizeof(T) == 2) Pack<T>::from(master.value).store(a.weight + i);
+  constexpr std::int64_t kTile = std::int64_t{kBlock} * kUnroll;
+  for (std::int64_t tile = blockIdx.x * kTile; tile < groups; tile += gridDim.x * kTile) {
+    update_groups(c, tile + threadIdx.x, groups, a);
   }
-  for (std::int64_t i = packed * kPerThread + thread; i < count; i += threads) {
+  const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
+  for (std::int64_t i = groups * 4 + std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) {
     update(c, a.main_grad[i], a.master[i], a.exp_avg[i], a.exp_avg_sq[i]);
     if (a.weight != nullptr) a.weight[i] = gpu::from_float<T>(a.master[i]);
   }
@@ -186,9 +204,9 @@ void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::i
   if (count == 0) return;
   const bool is_packed =
       are_packed(tensors.main_grad, tensors.master, tensors.exp_avg, tensors.exp_avg_sq, tensors.weight);
-  const std::int64_t packed = is_packed ? count / kPerThread : 0;
-  const unsigned blocks = at_most(kUpdateBlocks, blocks_for(count, kBlock * (is_packed ? kPerThread : 1)));
-  adamw_kernel<T><<<blocks, kBlock, 0, stream>>>(constants, gate, packed, count, tensors);
+  const std::int64_t groups = is_packed ? count / 4 : 0;
+  const unsigned blocks = at_most(kUpdateBlocks, blocks_for(count, kBlock * (is_packed ? 4 * kUnroll : 1)));
+  adamw_kernel<T><<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 

@@ -116,10 +116,25 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-template <typename P, typename T>
-__device__ void copy(const T* from, int lane, int count, T* to) {
-  for (int i = lane * P::kSize; i < count; i += kLanes * P::kSize) P::load(from + i).store(to + i);
-}
+/// Heads that a group of lanes has in flight.
+constexpr int kHeads = 2;
+
+/// A group of pairs of one of the heads in flight, first_head + h · kGroups: first a head's query's, then (kinds = 2)
+/// the shared key's.
+struct RotaryTask {
+  int head, g;
+  bool is_there, is_query;
+
+  __device__ RotaryTask(int task, int first_head, int groups, int kinds, int heads) {
+    const int per_head = kinds * groups;
+    const int h = task / per_head;
+    const int rest = task - h * per_head;
+    head = first_head + h * kGroups;
+    is_there = h < kHeads && head < heads;
+    is_query = rest < groups;
+    g = is_query ? rest : rest - groups;
+  }
+};
 
 template <typename T, typename P, PairLayout layout>
 __global__ void __launch_bounds__(kBlock)
@@ -129,20 +144,59 @@ __global__ void __launch_bounds__(kBlock)
   const auto position = static_cast<int>(token % tables.sequence);
   const int lane = threadIdx.x % kLanes;
   const int groups = tables.pairs / X::kCount;
+  const int width = shape.nope + shape.value;
   const T* k_pe = at(a.k_pe, token, 0);
-  for (int head = static_cast<int>(threadIdx.x) / kLanes; head < shape.heads; head += kGroups) {
-    const T* kv = at(a.kv, token, head);
-    T* k = at(a.k, token, head);
-    T* q = at(a.q, token, head) + shape.nope;
-    copy<P>(kv, lane, shape.nope, k);
-    copy<P>(kv + shape.nope, lane, shape.value, at(a.v, token, head));
-    // The query's pairs, then the shared key's.
-    for (int task = lane; task < 2 * groups; task += kLanes) {
-      const bool is_query = task < groups;
-      const int g = is_query ? task : task - groups;
-      auto pairs = X::load(is_query ? q : k_pe, g, tables.pairs);
-      pairs.rotate(tables, position, g, 1.0F);
-      pairs.store(is_query ? q : k + shape.nope, g, tables.pairs);
+  for (int first = static_cast<int>(threadIdx.x) / kLanes; first < shape.heads; first += kHeads * kGroups) {
+    for (int task = lane; task < kHeads * 2 * groups; task += kLanes) {
+      const RotaryTask at_hand(task, first, groups, 2, shape.heads);
+      if (!at_hand.is_there) break;
+      T* q = at(a.q, token, at_hand.head) + shape.nope;
+      auto pairs = X::load(at_hand.is_query ? q : k_pe, at_hand.g, tables.pairs);
+      pairs.rotate(tables, position, at_hand.g, 1.0F);
+      pairs.store(at_hand.is_query ? q : at(a.k, token, at_hand.head) + shape.nope, at_hand.g, tables.pairs);
+    }
+    for (int i = lane * P::kSize; i < width; i += kLanes * P::kSize) {
+      P pack[kHeads];
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        if (first + h * kGroups < shape.heads) pack[h] = P::load(at(a.kv, token, first + h * kGroups) + i);
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        const int head = first + h * kGroups;
+        if (head >= shape.heads) break;
+        pack[h].store(i < shape.nope ? at(a.k, token, head) + i : at(a.v, token, head) + (i - shape.nope));
+      }
+    }
+  }
+}
+
+/// One pack of dk (from its start) and dv (behind it), of every head of this group of lanes, to its place in dkv; packs
+/// of the rotary elements go into `sum`.
+template <typename T, typename P>
+__device__ void spread_pack(const RopeShape& shape, const AssembleBackward<T>& a, std::int64_t token, int group, int i,
+                            int key_width, float (&sum)[P::kSize]) {
+  const bool is_value = i >= key_width;
+  const bool is_rotary = !is_value && i >= shape.nope;
+  const int to = is_value ? i - key_width + shape.nope : i;
+  for (int first = group; first < shape.heads; first += kHeads * kGroups) {
+    P pack[kHeads];
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const int head = first + h * kGroups;
+      if (head >= shape.heads) break;
+      pack[h] = P::load(is_value ? at(a.dv, token, head) + (i - key_width) : at(a.dk, token, head) + i);
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const int head = first + h * kGroups;
+      if (head >= shape.heads) break;
+      if (is_rotary) {
+#pragma unroll
+        for (int j = 0; j < P::kSize; ++j) sum[j] += pack[h].at(j);
+      } else {
+        pack[h].store(at(a.dkv, token, head) + to);
+      }
     }
   }
 }
@@ -151,42 +205,43 @@ template <typename T, typename P, PairLayout layout>
 __global__ void __launch_bounds__(kBlock)
     assemble_backward_kernel(RopeShape shape, RopeTables tables, AssembleBackward<T> a) {
   using X = Pairs<P, layout>;
-  extern __shared__ float shared[];  // rotary elements of dk [A, P], then their sum [P]
+  using One = Pairs<Single<float>, layout>;
+  extern __shared__ float sums[];  // [kGroups, P]: of the shared key's gradient, by groups of lanes
   const std::int64_t token = blockIdx.x;
   const auto position = static_cast<int>(token % tables.sequence);
   const int lane = threadIdx.x % kLanes;
+  const int group = threadIdx.x / kLanes;
   const int groups = tables.pairs / X::kCount;
   const int rotary = 2 * tables.pairs;
-  for (int head = static_cast<int>(threadIdx.x) / kLanes; head < shape.heads; head += kGroups) {
-    const T* dk = at(a.dk, token, head);
-    T* dkv = at(a.dkv, token, head);
-    T* dq = at(a.dq, token, head) + shape.nope;
-    for (int i = lane * P::kSize; i < rotary; i += kLanes * P::kSize) {
-      const P pack = P::load(dk + shape.nope + i);
+  const int key_width = shape.nope + rotary;
+  for (int i = lane * P::kSize; i < key_width + shape.value; i += kLanes * P::kSize) {
+    float sum[P::kSize] = {};
+    spread_pack<T, P>(shape, a, token, group, i, key_width, sum);
+    if (i < shape.nope || i >= key_width) continue;
 #pragma unroll
-      for (int j = 0; j < P::kSize; ++j) shared[head * rotary + i + j] = pack.at(j);
-    }
-    copy<P>(dk, lane, shape.nope, dkv);
-    copy<P>(at(a.dv, token, head), lane, shape.value, dkv + shape.nope);
-    for (int g = lane; g < groups; g += kLanes) {
-      auto pairs = X::load(dq, g, tables.pairs);
-      pairs.rotate(tables, position, g, -1.0F);
-      pairs.store(dq, g, tables.pairs);
-    }
+    for (int j = 0; j < P::kSize; ++j) sums[group * rotary + i - shape.nope + j] = sum[j];
   }
-  __syncthreads();
-  float* total = shared + shape.heads * rotary;
-  for (int i = threadIdx.x; i < rotary; i += kBlock) {
-    float sum = 0.0F;
-    for (int head = 0; head < shape.heads; ++head) sum += shared[head * rotary + i];
-    total[i] = sum;
+  for (int first = group; first < shape.heads; first += kHeads * kGroups) {
+    for (int task = lane; task < kHeads * groups; task += kLanes) {
+      const RotaryTask at_hand(task, first, groups, 1, shape.heads);
+      if (!at_hand.is_there) break;
+      T* dq = at(a.dq, token, at_hand.head) + shape.nope;
+      auto pairs = X::load(dq, at_hand.g, tables.pairs);
+      pairs.rotate(tables, position, at_hand.g, -1.0F);
+      pairs.store(dq, at_hand.g, tables.pairs);
+    }
   }
   __syncthreads();
   // Rotating back is linear: the heads' sum is rotated once, and rounded once.
   for (int pair = threadIdx.x; pair < tables.pairs; pair += kBlock) {
-    auto pairs = Pairs<Single<float>, layout>::load(total, pair, tables.pairs);
-    pairs.rotate(tables, position, pair, -1.0F);
-    const Pairs<Single<T>, layout> rounded{{pairs.first[0]}, {pairs.second[0]}};
+    One total{{0.0F}, {0.0F}};
+    for (int g = 0; g < kGroups; ++g) {
+      const auto part = One::load(sums + g * rotary, pair, tables.pairs);
+      total.first[0] += part.first[0];
+      total.second[0] += part.second[0];
+    }
+    total.rotate(tables, position, pair, -1.0F);
+    const Pairs<Single<T>, layout> rounded{{total.first[0]}, {total.second[0]}};
     rounded.store(at(a.dk_pe, token, 0), pair, tables.pairs);
   }
 }
@@ -262,7 +317,7 @@ void launch_mla_assemble_backward(const RopeShape& shape, const RopeTables& tabl
   with_variant<T>(packed, layout, [&](auto variant) {
     using V = decltype(variant);
     const auto kernel = assemble_backward_kernel<T, typename V::Packing, V::kLayout>;
-    const std::size_t bytes = sizeof(float) * 2 * tables.pairs * (shape.heads + 1);
+    const std::size_t bytes = sizeof(float) * 2 * tables.pairs * kGroups;
     PRIMUS_CUDA_CHECK(gpu::allow_shared(kernel, bytes));
     kernel<<<blocks_for(shape.tokens, 1), kBlock, bytes, stream>>>(shape, tables, tensors);
   });
