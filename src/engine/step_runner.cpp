@@ -117,7 +117,7 @@ void StepRunner::weight_grad(Running& running, schedule::MicroBatch micro_batch)
 void StepRunner::finish(Running& running) {
   reduce_gradients(parameters_, groups_);
   groups_.data.all_reduce_sum(running.loss_sum);
-  sum_gradient_squares(parameters_, groups_, running.square_sum);
+  global_gradient_square_sum(parameters_, groups_, running.square_sum);
 }
 
 std::string StepRunner::describe_nonfinite(const StepResult& result) const {

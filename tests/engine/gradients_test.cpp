@@ -25,7 +25,7 @@ void fill_gradients(nn::ParameterStore& parameters, std::mt19937_64& generator) 
 
 double norm_of(const nn::ParameterStore& parameters) {
   at::Tensor square_sum_1 = test::poisoned({1}, at::kDouble);
-  sum_gradient_squares(parameters, comm::Groups::single(), square_sum_1);
+  global_gradient_square_sum(parameters, comm::Groups::single(), square_sum_1);
   return std::sqrt(square_sum_1.item<double>());
 }
 
