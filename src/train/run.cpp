@@ -136,7 +136,9 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   Reporter reporter(options.run_folder, options.per_layer_log);
   if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));
   // Only with the timers on: they are there to see, not to be fast.
-  ops::set_zone_timers(options.zone_timers, device.is_cuda() ? [] { ops::synchronize(at::kCUDA); } : nullptr);
+  void (*wait)() = nullptr;
+  if (device.is_cuda()) wait = [] { ops::synchronize(at::kCUDA); };
+  ops::set_zone_timers(options.zone_timers, wait);
   reporter.message(opening(experiment, trainer.spec(), device));
   if (wants_detail()) reporter.message(detail(experiment, trainer, device));
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });

@@ -72,7 +72,9 @@ TEST_P(CudaStep, Fp32StepsEqualTheCpus) {
       EXPECT_NEAR(result.load_balancing_loss, expected.load_balancing_loss, 1e-4);
       ASSERT_EQ(result.expert_loads.size(), expected.expert_loads.size());
       // Later steps start from weights that differ by rounding, and a top-k choice may fall the other way.
-      if (step == 0) EXPECT_LE(worst_gradient_difference(gpu.store, cpu.store), 1e-4);
+      if (step == 0) {
+        EXPECT_LE(worst_gradient_difference(gpu.store, cpu.store), 1e-4);
+      }
     }
   }
 }
