@@ -48,6 +48,8 @@ model::ModelSpec aligned_spec(std::uint64_t seed) {
   spec.moe->router.top_k = 2;
   spec.moe->ffn_hidden_size = 32;
   spec.moe->shared_ffn_hidden_size = 64;
+  // Where rounding differs, a learnt choice may fall to another expert, and gradients are then another model's.
+  spec.moe->router.balance = model::RouterSpec::Balance::kForced;
   return spec;
 }
 
