@@ -13,7 +13,7 @@
 namespace {
 
 constexpr const char* kUsage =
-    "usage: primus-worker --experiment FILE\n"
+    "usage: primus-worker --experiment FILE [--device auto|cpu|cuda]\n"
     "  FILE: the resolved experiment (experiment.json) in a run's folder; `primus-cli train pretrain` writes it.\n";
 
 /// End as the shell shows a process that the signal ended (decision 6): 128 + signal.
@@ -39,13 +39,15 @@ int main(int argc, char** argv) {
     std::fputs(kUsage, stdout);
     return static_cast<int>(primus::ExitCode::kDone);
   }
-  if (argc != 3 || std::strcmp(argv[1], "--experiment") != 0) {
+  const bool names_device = argc == 5 && std::strcmp(argv[3], "--device") == 0;
+  const auto device = primus::ops::device_choice(names_device ? argv[4] : "auto");
+  if ((argc != 3 && !names_device) || std::strcmp(argv[1], "--experiment") != 0 || !device) {
     std::fputs(kUsage, stderr);
     return static_cast<int>(primus::ExitCode::kWrongInput);
   }
   try {
     primus::train::catch_interrupts();
-    return exit_code_of(primus::train::run_experiment(argv[2]).end);
+    return exit_code_of(primus::train::run_experiment(argv[2], *device).end);
   } catch (const primus::UserError& error) {
     std::fprintf(stderr, "primus-worker: %s\n", error.what());
     return static_cast<int>(error.exit_code());

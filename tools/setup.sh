@@ -171,6 +171,7 @@ requirements_of() {
     cpu) echo tools/requirements-cpu.txt ;;
     full) echo tools/requirements-cpu.txt tools/requirements-full.txt ;;
     comparisons) echo tools/requirements-full.txt ;;
+    cuda) echo tools/requirements-cuda.txt ;;
   esac
 }
 stamp_text() {
@@ -181,7 +182,7 @@ stamp_text() {
 is_stamped() {
   local stamp=$venv/.installed-$1
   [ -e "$stamp" ] && [ "$(stamp_text "$1" 2>/dev/null)" = "$(cat "$stamp")" ] || return 1
-  [ "$1" = comparisons ] || compgen -G "$venv/lib/python3*/site-packages/torch/lib/libtorch_cpu.so" >/dev/null
+  [ "$1" = comparisons ] || [ "$1" = cuda ] || compgen -G "$venv/lib/python3*/site-packages/torch/lib/libtorch_cpu.so" >/dev/null
 }
 
 check_python_version() {
@@ -262,6 +263,11 @@ else
   install_python_set cpu 3000 --no-deps
 fi
 cuda=
-command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || cuda="; no nvcc: the CUDA kernels are left out"
+if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
+  # Its dependencies are those of a Python library that is not used; torch's CUDA libraries come with the full set only.
+  if [ "$kind" = full ] || [ -n "${PRIMUS_LIBTORCH:-}" ]; then install_python_set cuda 100 --no-deps; fi
+else
+  cuda="; no nvcc: the CUDA kernels are left out"
+fi
 elapsed=$((($(date +%s%N) - begin) / 100000000))
 say "ready ($kind), $((elapsed / 10)).$((elapsed % 10)) s$cuda"

@@ -16,6 +16,7 @@ fi
 
 phase set-up tools/setup.sh full
 phase checks tools/check
+phase hip tools/check_hip
 phase build tools/build.sh ci all
 phase asan-build tools/build.sh asan "${asan_targets[@]}"
 phase asan-tests ctest --preset asan --no-tests=error -j "$jobs" "${asan_tests[@]}"

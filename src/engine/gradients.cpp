@@ -27,14 +27,14 @@ void reduce_gradients(nn::ParameterStore& parameters, const comm::Groups& groups
   }
 }
 
-double global_gradient_norm(const nn::ParameterStore& parameters, const comm::Groups& groups) {
+void global_gradient_square_sum(const nn::ParameterStore& parameters, const comm::Groups& groups,
+                                at::Tensor& square_sum_1) {
   // Split models (later) add the squares of their shards over tensor, expert and pipeline groups here.
   PRIMUS_CHECK(groups.tensor.size() == 1 && groups.pipeline.size() == 1, "the norm of a split model");
-  double sum = 0.0;
+  square_sum_1.zero_();
   for (const auto& parameter : parameters.all()) {
-    if (parameter->main_grad.defined()) sum += ops::sum_of_squares(parameter->main_grad);
+    if (parameter->main_grad.defined()) ops::add_sum_of_squares(parameter->main_grad, square_sum_1);
   }
-  return std::sqrt(sum);
 }
 
 std::optional<std::string> first_nonfinite_gradient(const nn::ParameterStore& parameters) {
@@ -43,11 +43,6 @@ std::optional<std::string> first_nonfinite_gradient(const nn::ParameterStore& pa
 
 std::optional<std::string> first_nonfinite_weight(const nn::ParameterStore& parameters) {
   return first_nonfinite(parameters, &nn::Parameter::weight);
-}
-
-double clip_coefficient(double norm, double clip_grad) {
-  if (clip_grad <= 0.0) return 1.0;
-  return std::min(1.0, clip_grad / (norm + 1e-6));
 }
 
 }  // namespace primus::engine

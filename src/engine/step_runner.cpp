@@ -7,13 +7,24 @@
 #include "nn/rope_tables.hpp"
 
 namespace primus::engine {
+namespace {
+
+ExpertLoad expert_load(int layer, std::span<const std::int64_t> loads) {
+  const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
+                      static_cast<double>(loads.size());
+  const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
+  return {layer, mean > 0.0 ? most / mean : 0.0, std::count(loads.begin(), loads.end(), std::int64_t{0})};
+}
+
+}  // namespace
 
 StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
                        nn::ParameterStore& parameters, AdamWOptimizer& optimizer)
     : spec_(spec),
       settings_(settings),
       declaration_(model::model_saved(spec, settings.policy, settings.micro_batch, settings.loss_fusion)),
-      rope_(nn::rope_tables(spec.rope, settings.micro_batch.seq_length, ops::to_aten(settings.policy.statistics))),
+      rope_(nn::rope_tables(spec.rope, settings.micro_batch.seq_length,
+                            at::TensorOptions(ops::to_aten(settings.policy.statistics)).device(parameters.device()))),
       groups_(comm::Groups::single()),
       model_(model),
       parameters_(parameters),
@@ -32,7 +43,10 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   Running running;
   running.input = &input;
   running.saved.resize(input.micro_batches.size());
-  running.loss_sum = at::zeros({1}, at::kDouble);
+  const auto scalar = at::TensorOptions(at::kDouble).device(parameters_.device());
+  running.loss_sum = at::zeros({1}, scalar);
+  running.square_sum = at::zeros({1}, scalar);
+  optimizer_.set_rates({.learning_rate = input.learning_rate, .weight_decay = input.weight_decay});
   parameters_.zero_main_gradients();
   for (nn::TransformerLayer& layer : model_.layers()) {
     if (layer.moe() != nullptr) layer.moe()->reset_metrics();
@@ -43,6 +57,8 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   timing_ = has_weight_grad ? nn::WeightGradTiming::kDeferred : nn::WeightGradTiming::kWithBackward;
   try {
     walk(running, actions);
+    // The only wait of a step: by now the device has all of it, the gated update included.
+    read_back(running);
   } catch (const NonFiniteError& error) {
     running.result.outcome = StepOutcome::kSkippedNonFinite;
     running.result.loss = running.result.grad_norm = std::numeric_limits<double>::quiet_NaN();
@@ -80,7 +96,7 @@ void StepRunner::walk(Running& running, const std::vector<schedule::Action>& act
 
 void StepRunner::forward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
-  running.saved.at(m) = std::make_unique<nn::Saved>(declaration_);
+  running.saved.at(m) = std::make_unique<nn::Saved>(declaration_, parameters_.device());
   const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
   running.loss_sum.add_(model_.forward(running.input->micro_batches[m], *running.saved[m], step));
 }
@@ -101,11 +117,7 @@ void StepRunner::weight_grad(Running& running, schedule::MicroBatch micro_batch)
 void StepRunner::finish(Running& running) {
   reduce_gradients(parameters_, groups_);
   groups_.data.all_reduce_sum(running.loss_sum);
-  StepResult& result = running.result;
-  result.loss = running.loss_sum.item<double>() / running.input->num_tokens;
-  result.grad_norm = global_gradient_norm(parameters_, groups_);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) result.nonfinite = describe_nonfinite(result);
-  collect_router_metrics(result, running.input->micro_batches.size());
+  global_gradient_square_sum(parameters_, groups_, running.square_sum);
 }
 
 std::string StepRunner::describe_nonfinite(const StepResult& result) const {
@@ -120,38 +132,47 @@ std::string StepRunner::describe_nonfinite(const StepResult& result) const {
 }
 
 void StepRunner::optimizer_step(Running& running) {
+  optimizer_.step(running.loss_sum, running.square_sum, settings_.clip_grad);
+}
+
+void StepRunner::read_back(Running& running) {
   StepResult& result = running.result;
-  if (!result.nonfinite.empty()) {
-    result.outcome = StepOutcome::kSkippedNonFinite;
-    return;
-  }
-  optimizer_.step({.learning_rate = running.input->learning_rate,
-                   .weight_decay = running.input->weight_decay,
-                   .grad_scale = clip_coefficient(result.grad_norm, settings_.clip_grad)});
+  const at::Tensor sums = at::cat({running.loss_sum, running.square_sum}).to(at::kCPU);
+  result.loss = sums.data_ptr<double>()[0] / running.input->num_tokens;
+  result.grad_norm = std::sqrt(sums.data_ptr<double>()[1]);
+  collect_router_metrics(result, running.input->micro_batches.size());
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  result.outcome = StepOutcome::kSkippedNonFinite;
+  result.nonfinite = describe_nonfinite(result);
 }
 
 void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {
-  double aux_sum = 0.0;
+  std::vector<int> layers;
+  std::vector<at::Tensor> counts;
+  std::vector<at::Tensor> aux_losses;
   for (std::size_t layer = 0; layer < model_.layers().size(); ++layer) {
     const nn::Moe* moe = model_.layers()[layer].moe();
     if (moe == nullptr) continue;
-    const at::Tensor counts = moe->metrics().tokens_per_expert_E;
-    const auto* values = counts.data_ptr<std::int64_t>();
-    const std::span<const std::int64_t> loads(values, static_cast<std::size_t>(counts.numel()));
-    const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
-                        static_cast<double>(loads.size());
-    const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
-    result.expert_loads.push_back({static_cast<int>(layer), mean > 0.0 ? most / mean : 0.0,
-                                   std::count(loads.begin(), loads.end(), std::int64_t{0})});
-    aux_sum += moe->metrics().aux_loss_1.item<double>();
+    layers.push_back(static_cast<int>(layer));
+    counts.push_back(moe->metrics().tokens_per_expert_E);
+    aux_losses.push_back(moe->metrics().aux_loss_1);
   }
-  if (result.expert_loads.empty() || !spec_.moe || spec_.moe->router.aux_loss_coefficient == 0.0) return;
+  if (layers.empty()) return;
+  // One copy for all layers: each would be a wait of its own on a GPU.
+  const at::Tensor counts_LE = at::cat(counts).to(at::kCPU);
+  const std::int64_t num_experts = counts_LE.numel() / std::ssize(layers);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto* first = counts_LE.data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
+    result.expert_loads.push_back(expert_load(layers[i], {first, static_cast<std::size_t>(num_experts)}));
+  }
+  if (!spec_.moe || spec_.moe->router.aux_loss_coefficient == 0.0) return;
+  const double aux_sum = at::cat(aux_losses).to(at::kDouble).sum().item<double>();
   result.load_balancing_loss = aux_sum / spec_.moe->router.aux_loss_coefficient /
                                static_cast<double>(result.expert_loads.size() * num_micro_batches);
 }
 
 double StepRunner::evaluate(const nn::MicroBatchInput& input) {
-  nn::Saved saved(declaration_);
+  nn::Saved saved(declaration_, parameters_.device());
   const nn::StepContext step = context(nn::Mode::kEvaluation, 1, nn::WeightGradTiming::kWithBackward);
   return model_.forward(input, saved, step).item<double>();
 }

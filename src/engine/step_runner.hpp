@@ -47,8 +47,8 @@ class StepRunner {
   StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
              nn::ParameterStore& parameters, AdamWOptimizer& optimizer);
 
-  /// Walk the actions. The optimizer runs only if loss and gradients are finite (decision 16); a step that meets NaN on
-  /// the way there ends at once, also skipped.
+  /// Walk the actions. The update is gated on the device: it happens only if loss and gradients are finite (decision
+  /// 16); a step that meets NaN on the way there may end at once, also skipped.
   StepResult run(const std::vector<schedule::Action>& actions, const StepInput& input);
 
   /// Masked sum of losses of one micro-batch; changes nothing (D7).
@@ -60,6 +60,7 @@ class StepRunner {
     const StepInput* input = nullptr;
     std::vector<std::unique_ptr<nn::Saved>> saved;  // by micro-batch, while in flight
     at::Tensor loss_sum;                            // fp64, one element
+    at::Tensor square_sum;                          // of the gradients, alike
     StepResult result;
   };
 
@@ -69,6 +70,7 @@ class StepRunner {
   void weight_grad(Running& running, schedule::MicroBatch micro_batch);
   void finish(Running& running);
   void optimizer_step(Running& running);
+  void read_back(Running& running);
   std::string describe_nonfinite(const StepResult& result) const;
   void collect_router_metrics(StepResult& result, std::size_t num_micro_batches);
   nn::StepContext context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const;

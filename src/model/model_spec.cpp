@@ -83,6 +83,8 @@ RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {
   router.aux_loss_coefficient = experiment.get_double("moe_aux_loss_coeff");
   router.num_groups = experiment.get_optional_int("moe_router_num_groups");
   router.group_top_k = experiment.get_optional_int("moe_router_group_topk");
+  router.balance = experiment.get_bool("moe_router_force_load_balancing") ? RouterSpec::Balance::kForced
+                                                                          : RouterSpec::Balance::kLearnt;
   router.expert_bias =
       experiment.get_bool("moe_router_enable_expert_bias") ? RouterSpec::ExpertBias::kOn : RouterSpec::ExpertBias::kOff;
   return router;

@@ -68,6 +68,7 @@ struct RouterSpec {
   double aux_loss_coefficient = 0.0;
   std::optional<std::int64_t> num_groups;
   std::optional<std::int64_t> group_top_k;
+  enum class Balance { kLearnt, kForced } balance = Balance::kLearnt;  // forced: experts take turns, for benchmarks
   enum class ExpertBias { kOff, kOn } expert_bias = ExpertBias::kOff;
 };
 

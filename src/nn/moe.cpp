@@ -40,8 +40,8 @@ Moe::Moe(const model::ModelSpec& spec, const model::NumericPolicy& policy, int l
   if (moe_.shared_ffn_hidden_size > 0) {
     shared_.emplace(fmt::format("decoder.layers.{}.mlp.shared_experts", layer), Slot::kSharedPreActivation, parameters);
   }
-  metrics_.tokens_per_expert_E = at::zeros({moe_.router.num_experts}, at::kLong);
-  metrics_.aux_loss_1 = at::zeros({1}, ops::to_aten(policy.router));
+  metrics_.tokens_per_expert_E = at::zeros({moe_.router.num_experts}, router_.weight.options().dtype(at::kLong));
+  metrics_.aux_loss_1 = at::zeros({1}, router_.weight.options().dtype(ops::to_aten(policy.router)));
 }
 
 void Moe::reset_metrics() {
@@ -54,21 +54,23 @@ ops::RouterOptions Moe::router_options(const StepContext& step) const {
           .softmax_order = moe_.router.softmax_order == model::SoftmaxOrder::kPre ? ops::SoftmaxOrder::kPre
                                                                                   : ops::SoftmaxOrder::kPost,
           .scaling_factor = moe_.router.scaling_factor,
+          .selection = moe_.router.balance == model::RouterSpec::Balance::kForced ? ops::Selection::kForcedBalance
+                                                                                  : ops::Selection::kTopK,
           .aux_loss = aux_loss_kind(moe_.router),
           .aux_loss_coefficient = moe_.router.aux_loss_coefficient,
           .num_sequences = step.batch.num_sequences};
 }
 
-Tensor Moe::gather(const Tensor& x_TH, const Tensor& slot_of) const {
-  Tensor x_RH = workspace({slot_of.numel(), x_TH.size(1)}, x_TH);
-  ops::permute_rows(x_TH, slot_of, moe_.router.top_k, x_RH);
+Tensor Moe::gather(const Tensor& x_TH, const Tensor& row_of) const {
+  Tensor x_RH = workspace({row_of.numel(), x_TH.size(1)}, x_TH);
+  ops::permute_rows(x_TH, row_of, x_RH);
   return x_RH;
 }
 
 void Moe::route(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   Tensor& logits_TE = saved.allocate(Slot::kLogits);
   ops::linear_forward(x_TH, router_.weight, logits_TE);
-  Tensor count_E = at::empty({moe_.router.num_experts}, at::kInt);
+  Tensor count_E = at::empty({moe_.router.num_experts}, logits_TE.options().dtype(at::kInt));
   Tensor aux_loss_1 = at::empty({1}, logits_TE.options());
   Tensor& index_TK = saved.allocate(Slot::kIndex);
   ops::router_forward(logits_TE, router_options(step), index_TK, saved.allocate(Slot::kProb), count_E, aux_loss_1);
@@ -84,7 +86,7 @@ void Moe::experts_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH)
   const Tensor& slot_of = saved.at(Slot::kSlotOf);
   const Tensor& offsets = saved.at(Slot::kOffsets);
   Tensor& pre_R2F = saved.allocate(Slot::kPreActivation);
-  ops::grouped_linear_forward(gather(x_TH, slot_of), fc1_.weight, offsets, pre_R2F);
+  ops::grouped_linear_forward(gather(x_TH, saved.at(Slot::kRowOf)), fc1_.weight, offsets, pre_R2F);
   Tensor prob_R = at::empty({slot_of.numel()}, saved.at(Slot::kProb).options());
   ops::permute_values(saved.at(Slot::kProb), slot_of, prob_R);
   Tensor activation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);
@@ -107,7 +109,8 @@ Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& sav
   Tensor prob_R = at::empty({slot_of.numel()}, saved.at(Slot::kProb).options());
   ops::permute_values(saved.at(Slot::kProb), slot_of, prob_R);
 
-  const Tensor dy_RH = gather(dy_TH, slot_of);
+  const Tensor row_of = saved.at(Slot::kRowOf);
+  const Tensor dy_RH = gather(dy_TH, row_of);
   Tensor pre_R2F = saved.at(Slot::kPreActivation);
   saved.release(Slot::kPreActivation);
   Tensor dactivation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);
@@ -120,11 +123,11 @@ Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& sav
   {
     Tensor dx_RH = workspace({pre_R2F.size(0), x_TH.size(1)}, x_TH);
     ops::grouped_linear_dgrad(pre_R2F, fc1_.weight, offsets, dx_RH);
-    ops::unpermute_sum(dx_RH, saved.at(Slot::kRowOf), dx_TH, ops::Write::kOverwrite);
+    ops::unpermute_sum(dx_RH, row_of, dx_TH, ops::Write::kOverwrite);
   }
   Tensor dprob_TK = at::empty_like(saved.at(Slot::kProb));
-  ops::unpermute_values(dprob_R, saved.at(Slot::kRowOf), dprob_TK);
-  deferred.insert(deferred.end(), {offsets, slot_of, dy_RH, activation_RF, pre_R2F, x_TH});
+  ops::unpermute_values(dprob_R, row_of, dprob_TK);
+  deferred.insert(deferred.end(), {offsets, row_of, dy_RH, activation_RF, pre_R2F, x_TH});
   return dprob_TK;
 }
 

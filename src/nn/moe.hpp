@@ -33,7 +33,7 @@ class Moe final : public Sublayer {
   void router_backward(const Tensor& dprob_TK, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH,
                        std::vector<Tensor>& deferred);
   ops::RouterOptions router_options(const StepContext& step) const;
-  Tensor gather(const Tensor& x_TH, const Tensor& slot_of) const;
+  Tensor gather(const Tensor& x_TH, const Tensor& row_of) const;
   void add_weight_gradients(std::span<const Tensor> deferred);
 
   model::MoeSpec moe_;

@@ -41,19 +41,23 @@ void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed
 }
 
 ParameterStore::ParameterStore(std::vector<model::ParameterDescriptor> descriptors, const model::NumericPolicy& policy,
-                               std::uint64_t seed) {
+                               std::uint64_t seed, at::Device device)
+    : device_(device) {
   for (model::ParameterDescriptor& descriptor : descriptors) {
     auto parameter = std::make_unique<Parameter>();
     {
       const ops::MemoryScope scope(ops::MemoryTag::kParameters);
       // Buffers steer routing in fp32 whatever the weights are (semantics.md 1.1).
       const bool trained = descriptor.trained == model::Trained::kYes;
-      parameter->weight = at::empty(descriptor.shape, ops::to_aten(trained ? policy.parameters : policy.router));
-      initialise(descriptor, seed, parameter->weight);
+      const at::ScalarType dtype = ops::to_aten(trained ? policy.parameters : policy.router);
+      Tensor values = at::empty(descriptor.shape, dtype);
+      initialise(descriptor, seed, values);
+      parameter->weight = values.to(device);
     }
     if (descriptor.trained == model::Trained::kYes) {
       const ops::MemoryScope scope(ops::MemoryTag::kMainGradients);
-      parameter->main_grad = at::zeros(descriptor.shape, ops::to_aten(policy.main_gradients));
+      parameter->main_grad =
+          at::zeros(descriptor.shape, at::TensorOptions(ops::to_aten(policy.main_gradients)).device(device));
     }
     parameter->descriptor = std::move(descriptor);
     const bool is_new = by_name_.emplace(parameter->descriptor.name, parameter.get()).second;

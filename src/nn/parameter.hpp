@@ -23,9 +23,11 @@ struct Parameter {
 class ParameterStore {
  public:
   /// Allocates (tagged as parameters and main gradients) and initialises: values depend on seed, name and global index
-  /// only.
+  /// only, not on the device.
   ParameterStore(std::vector<model::ParameterDescriptor> descriptors, const model::NumericPolicy& policy,
-                 std::uint64_t seed);
+                 std::uint64_t seed, at::Device device = at::kCPU);
+
+  at::Device device() const { return device_; }
 
   /// Throws InternalError if there is none of this name.
   Parameter& get(std::string_view name);
@@ -36,6 +38,7 @@ class ParameterStore {
   void zero_main_gradients();
 
  private:
+  at::Device device_;
   std::vector<std::unique_ptr<Parameter>> parameters_;  // addresses stay: layers keep references
   std::map<std::string, Parameter*, std::less<>> by_name_;
 };

@@ -38,7 +38,7 @@ std::vector<double> inverse_frequencies(const model::RopeSpec& rope) {
   return frequencies;
 }
 
-RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at::ScalarType dtype) {
+RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at::TensorOptions options) {
   const std::vector<double> frequencies = inverse_frequencies(rope);
   const auto pairs = static_cast<std::int64_t>(frequencies.size());
   const double scale = rope.type == model::RopeType::kYarn ? magnitude(rope.scaling_factor, rope.mscale) /
@@ -55,7 +55,7 @@ RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at:
       sin_values[position * pairs + pair] = scale * std::sin(angle);
     }
   }
-  return {cos_SP.to(dtype), sin_SP.to(dtype)};
+  return {cos_SP.to(options), sin_SP.to(options)};
 }
 
 double softmax_scale(const model::RopeSpec& rope, std::int64_t query_dim) {

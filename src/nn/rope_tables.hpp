@@ -8,8 +8,9 @@ namespace primus::nn {
 /// Inverse frequencies of the rotary_dim/2 pairs, YaRN's where the spec says so.
 std::vector<double> inverse_frequencies(const model::RopeSpec& rope);
 
-/// cos and sin for positions 0 .. seq_length-1, YaRN's magnitude m(s, mscale)/m(s, mscale_all_dim) multiplied in.
-RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at::ScalarType dtype);
+/// cos and sin for positions 0 .. seq_length-1, YaRN's magnitude m(s, mscale)/m(s, mscale_all_dim) multiplied in;
+/// `options`: their element type and device.
+RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at::TensorOptions options);
 
 /// 1/sqrt(query_dim), times m(s, mscale_all_dim)² with YaRN.
 double softmax_scale(const model::RopeSpec& rope, std::int64_t query_dim);

@@ -4,11 +4,11 @@
 
 namespace primus::nn {
 
-Saved::Saved(const model::SavedDeclaration& declaration)
-    : declaration_(declaration.tensors), tensors_(declaration.tensors.size()) {
+Saved::Saved(const model::SavedDeclaration& declaration, at::Device device)
+    : device_(device), declaration_(declaration.tensors), tensors_(declaration.tensors.size()) {
   children_.reserve(declaration.children.size());
   for (const model::SavedDeclaration& child_declaration : declaration.children) {
-    children_.emplace_back(child_declaration);
+    children_.emplace_back(child_declaration, device);
   }
 }
 
@@ -21,7 +21,7 @@ Tensor& Saved::allocate(int slot) {
   Tensor& tensor = tensors_[static_cast<std::size_t>(slot)];
   PRIMUS_CHECK(!tensor.defined(), "saved tensor '{}' is allocated twice", saved.name);
   const ops::MemoryScope scope(ops::saved_tag(saved.category));
-  tensor = at::empty(saved.shape, ops::to_aten(saved.dtype));
+  tensor = at::empty(saved.shape, at::TensorOptions(ops::to_aten(saved.dtype)).device(device_));
   return tensor;
 }
 

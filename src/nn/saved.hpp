@@ -14,7 +14,7 @@ using at::Tensor;
 /// model/saved_tensors.hpp.
 class Saved {
  public:
-  explicit Saved(const model::SavedDeclaration& declaration);
+  explicit Saved(const model::SavedDeclaration& declaration, at::Device device = at::kCPU);
 
   /// Allocate the tensor of a slot, as declared, tagged with its category. InternalError if it is already there.
   Tensor& allocate(int slot);
@@ -32,6 +32,7 @@ class Saved {
  private:
   const model::SavedTensor& declared(int slot) const;
 
+  at::Device device_;
   std::vector<model::SavedTensor> declaration_;
   std::vector<Tensor> tensors_;
   std::vector<Saved> children_;

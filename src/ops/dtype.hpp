@@ -3,6 +3,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "ops/aten.hpp"
+#include "ops/write.hpp"
 
 namespace primus::ops {
 
@@ -27,9 +28,6 @@ using acc_t = typename Accumulator<T>::type;
 inline at::ScalarType accumulator_type(at::ScalarType storage) {
   return storage == at::kDouble ? at::kDouble : at::kFloat;
 }
-
-/// What an op does with the content of its output.
-enum class Write { kOverwrite, kAccumulate };
 
 namespace detail {
 template <typename T>

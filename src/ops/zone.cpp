@@ -32,8 +32,9 @@ std::string_view name(Zone zone) {
   return kNames[static_cast<std::size_t>(zone)];
 }
 
-void set_zone_timers(ZoneTimers timers) {
+void set_zone_timers(ZoneTimers timers, void (*wait)()) {
   times = {};
+  ZoneScope::wait_ = wait;
   ZoneScope::is_on_ = timers == ZoneTimers::kOn;
 }
 
@@ -46,10 +47,12 @@ void ZoneScope::enter(Zone zone) {
   zone_ = zone;
   outer_ = innermost;
   innermost = this;
+  if (wait_ != nullptr) wait_();
   start_ = Clock::now();
 }
 
 void ZoneScope::leave() {
+  if (wait_ != nullptr) wait_();
   const Clock::duration all = Clock::now() - start_;
   ZoneTime& time = times[static_cast<std::size_t>(zone_)];
   time.seconds += std::chrono::duration<double>(all - inner_).count();

@@ -32,7 +32,9 @@ inline constexpr int kNumZones = 18;
 std::string_view name(Zone zone);
 
 enum class ZoneTimers { kOff, kOn };
-void set_zone_timers(ZoneTimers timers);
+/// `wait` is called at each border of a zone, where work goes on behind the host's back: times are then the device's,
+/// and a step is slower for it.
+void set_zone_timers(ZoneTimers timers, void (*wait)() = nullptr);
 
 /// Time since the timers were switched on. A zone inside another counts in the inner one only.
 struct ZoneTime {
@@ -59,12 +61,13 @@ class ZoneScope {
 
  private:
   using Clock = std::chrono::steady_clock;
-  friend void set_zone_timers(ZoneTimers timers);
+  friend void set_zone_timers(ZoneTimers timers, void (*wait)());
 
   void enter(Zone zone);
   void leave();
 
   static inline bool is_on_ = false;
+  static inline void (*wait_)() = nullptr;
   bool has_entered_ = false;
   Zone zone_ = Zone::kLinearForward;
   Clock::time_point start_;

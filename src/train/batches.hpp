@@ -11,8 +11,8 @@ struct StepBatches {
   double num_tokens = 0.0;
 };
 
-/// `dtype`: that of statistics. The tokens that count are summed over the whole step first: the loss has one
-/// denominator (D4). A step without any such token has loss 0.
-StepBatches to_tensors(const std::vector<data::GptBatch>& batches, at::ScalarType dtype);
+/// Copies on `device`. `dtype`: that of statistics. The tokens that count are summed over the whole step first: the
+/// loss has one denominator (D4). A step without any such token has loss 0.
+StepBatches to_tensors(const std::vector<data::GptBatch>& batches, at::ScalarType dtype, at::Device device);
 
 }  // namespace primus::train

@@ -30,15 +30,20 @@ std::string_view text_of(EndOfRun end) {
   return "?";
 }
 
-std::string opening(const config::Experiment& experiment, const model::ModelSpec& spec) {
+std::string opening(const config::Experiment& experiment, const model::ModelSpec& spec, at::Device device) {
   const model::ParameterCount count = model::count_parameters(spec);
-  return fmt::format("{}: {} parameters ({} active), {} layers ({} MoE), {:.4g} MFLOP a token in training, {} threads",
+  return fmt::format("{}: {} parameters ({} active), {} layers ({} MoE), {:.4g} MFLOP a token in training, {}",
                      experiment.exp_name, format_count(count.total), format_count(count.active), spec.num_layers(),
                      spec.num_moe_layers(), static_cast<double>(model::flops_per_token(spec).training()) * 1e-6,
-                     at::get_num_threads());
+                     device.is_cuda() ? "one GPU" : fmt::format("{} threads", at::get_num_threads()));
 }
 
-std::string memory_lines(const ops::MemoryReport& report) {
+std::string memory_lines(at::Device device) {
+  if (device.is_cuda()) {
+    const ops::DeviceMemory memory = ops::device_memory(device);
+    return fmt::format("peak {}, reserved {}", format_bytes(memory.peak_bytes), format_bytes(memory.reserved_bytes));
+  }
+  const ops::MemoryReport report = ops::memory_report();
   std::string text;
   for (const ops::MemoryTag tag :
        {ops::MemoryTag::kParameters, ops::MemoryTag::kMainGradients, ops::MemoryTag::kOptimizer}) {
@@ -80,7 +85,7 @@ std::string zone_table(double seconds) {
                              100.0 * (seconds - accounted) / seconds);
 }
 
-void print_summary(Reporter& reporter, const RunSummary& summary, const data::DataOptions& data) {
+void print_summary(Reporter& reporter, const RunSummary& summary, const data::DataOptions& data, at::Device device) {
   reporter.message("");
   reporter.message(fmt::format("summary: {} ({} iterations in {}, {} skipped)", text_of(summary.end),
                                summary.num_iterations, format_duration(summary.seconds), summary.num_skipped));
@@ -90,7 +95,7 @@ void print_summary(Reporter& reporter, const RunSummary& summary, const data::Da
   if (summary.valid_loss && summary.end == EndOfRun::kAllSteps) {
     if (const auto counts = baseline(data)) reporter.baseline(*counts);
   }
-  reporter.message("  memory: " + memory_lines(ops::memory_report()));
+  reporter.message("  memory: " + memory_lines(device));
 }
 
 /// PRIMUS_LOG_LEVEL=DEBUG, which primus-cli's --debug sets.
@@ -99,14 +104,14 @@ bool wants_detail() {
   return level != nullptr && std::string_view(level) == "DEBUG";
 }
 
-std::string detail(const config::Experiment& experiment, const Trainer& trainer) {
+std::string detail(const config::Experiment& experiment, const Trainer& trainer, at::Device device) {
   std::string text = fmt::format("debug: libtorch {}, {}; {} settings", TORCH_VERSION, at::get_cpu_capability(),
                                  experiment.settings().size());
   for (const data::Split split : {data::Split::kTrain, data::Split::kValid, data::Split::kTest}) {
     text += fmt::format("\ndebug: {} samples: {}", data::to_text(split), format_count(trainer.num_samples(split)));
   }
   for (const auto& [name, value] : experiment.env) text += fmt::format("\ndebug: {}={}", name, value);
-  return text + "\ndebug: " + memory_lines(ops::memory_report());
+  return text + "\ndebug: " + memory_lines(device);
 }
 
 /// An error ends the program with its message on the console; the run's log shall hold it too.
@@ -121,18 +126,24 @@ RunSummary logged(Reporter& reporter, const std::function<RunSummary()>& run) {
 
 }  // namespace
 
-RunSummary run_experiment(const std::string& experiment_path) {
+RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice choice) {
   ops::install_allocator();
   const config::Experiment experiment = config::Experiment::from_json(read_file(experiment_path));
   const RunOptions options = run_options(experiment);
-  Trainer trainer(experiment);
+  std::string why_cpu;
+  const at::Device device = ops::select_device(choice, why_cpu);
+  Trainer trainer(experiment, device);
   Reporter reporter(options.run_folder, options.per_layer_log);
-  ops::set_zone_timers(options.zone_timers);
-  reporter.message(opening(experiment, trainer.spec()));
-  if (wants_detail()) reporter.message(detail(experiment, trainer));
+  if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));
+  // Only with the timers on: they are there to see, not to be fast.
+  void (*wait)() = nullptr;
+  if (device.is_cuda()) wait = [] { ops::synchronize(at::kCUDA); };
+  ops::set_zone_timers(options.zone_timers, wait);
+  reporter.message(opening(experiment, trainer.spec(), device));
+  if (wants_detail()) reporter.message(detail(experiment, trainer, device));
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });
   if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));
-  print_summary(reporter, summary, options.data);
+  print_summary(reporter, summary, options.data, device);
   return summary;
 }
 

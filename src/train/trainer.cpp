@@ -4,7 +4,7 @@
 
 #include "base/text.hpp"
 #include "model/flops.hpp"
-#include "ops/allocator.hpp"
+#include "ops/device.hpp"
 #include "train/batches.hpp"
 #include "train/interrupt.hpp"
 
@@ -43,8 +43,9 @@ struct Trainer::Progress {
   std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
 };
 
-Trainer::Trainer(const config::Experiment& experiment)
-    : options_(run_options(experiment)),
+Trainer::Trainer(const config::Experiment& experiment, at::Device device)
+    : device_(device),
+      options_(run_options(experiment)),
       spec_(model::build_model_spec(experiment)),
       flops_per_token_(model::flops_per_token(spec_).training()),
       schedule_(verified_schedule(options_.num_micro_batches())) {
@@ -61,8 +62,8 @@ Trainer::Trainer(const config::Experiment& experiment)
     }
     valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
   }
-  parameters_ =
-      std::make_unique<nn::ParameterStore>(model::model_parameters(spec_), options_.step.policy, options_.seed);
+  parameters_ = std::make_unique<nn::ParameterStore>(model::model_parameters(spec_), options_.step.policy,
+                                                     options_.seed, device_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::AdamWOptimizer>(*parameters_, options_.step.policy, options_.adamw);
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
@@ -73,7 +74,7 @@ Trainer::~Trainer() = default;
 engine::StepResult Trainer::step(std::int64_t iteration, double learning_rate) {
   const StepBatches batches = to_tensors(train_batches_->step({.consumed_samples = consumed_samples(iteration),
                                                                .num_micro_batches = options_.num_micro_batches()}),
-                                         ops::to_aten(options_.step.policy.statistics));
+                                         ops::to_aten(options_.step.policy.statistics), device_);
   return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
                                                .num_tokens = batches.num_tokens,
                                                .learning_rate = learning_rate,
@@ -88,7 +89,7 @@ std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
   for (std::int64_t i = 0; i < options_.eval_iters; ++i) {
     const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
                                                                  .num_micro_batches = options_.num_micro_batches()}),
-                                           ops::to_aten(options_.step.policy.statistics));
+                                           ops::to_aten(options_.step.policy.statistics), device_);
     for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) {
       if (pending_interrupt() != 0) return std::nullopt;
       loss_sum += runner_->evaluate(micro_batch);
@@ -118,7 +119,7 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& inter
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
   const double tokens = static_cast<double>(options_.global_batch_size * options_.seq_length) * steps;
-  const ops::MemoryReport memory = ops::memory_report();
+  const ops::DeviceMemory memory = ops::device_memory(device_);
   IterationRecord record{.iteration = iteration,
                          .train_iters = options_.train_iters,
                          .consumed_samples = consumed_samples(iteration),
@@ -184,7 +185,7 @@ RunSummary Trainer::run(Reporter& reporter) {
     count(result, seconds_since(start), progress);
     end = end_after(iteration);
     if (iteration % options_.log_interval == 0 || end) {
-      summary.peak_bytes = std::max(summary.peak_bytes, ops::memory_report().peak_bytes);
+      summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
       record(reporter, iteration, progress.interval, result, learning_rate);
     }
     const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;

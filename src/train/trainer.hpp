@@ -26,7 +26,7 @@ struct RunSummary {
 /// One run of one process. Construction allocates everything and opens the data.
 class Trainer {
  public:
-  explicit Trainer(const config::Experiment& experiment);
+  explicit Trainer(const config::Experiment& experiment, at::Device device = at::kCPU);
   ~Trainer();
 
   /// Train to the end, to exit_interval, or until a signal asks to stop. Throws UserError when loss or gradient are not
@@ -53,6 +53,7 @@ class Trainer {
   std::optional<EndOfRun> end_after(std::int64_t iteration) const;
   std::int64_t consumed_samples(std::int64_t iteration) const { return iteration * options_.global_batch_size; }
 
+  at::Device device_;
   RunOptions options_;
   model::ModelSpec spec_;
   std::int64_t flops_per_token_;

@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "specs.hpp"
 #include "support/tensors.hpp"
 
@@ -37,6 +39,10 @@ struct Textbook {
   }
 };
 
+at::Tensor scalar(double value) {
+  return at::full({1}, value, at::kDouble);
+}
+
 TEST(AdamWOptimizer, EveryParameterOfAModelMovesAsInTheTextbook) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     Rig rig(seed, model::float64_policy());
@@ -44,6 +50,7 @@ TEST(AdamWOptimizer, EveryParameterOfAModelMovesAsInTheTextbook) {
     std::vector<Textbook> expected;
     for (const at::Tensor& weight : rig.weights())
       expected.push_back({weight, at::zeros_like(weight), at::zeros_like(weight)});
+    rig.optimizer.set_rates({.learning_rate = 1e-2, .weight_decay = 0.1});
     for (int t = 1; t <= 3; ++t) {
       for (std::size_t i = 0; i < expected.size(); ++i) {
         const nn::Parameter& parameter = *rig.parameters.all()[i];
@@ -51,9 +58,10 @@ TEST(AdamWOptimizer, EveryParameterOfAModelMovesAsInTheTextbook) {
         parameter.main_grad.copy_(test::random_normal(parameter.weight.sizes().vec(), at::kDouble, generator));
         // Megatron's rule: vectors (norms, biases) do not decay.
         const double decay = parameter.weight.dim() == 1 ? 0.0 : 0.1;
-        expected[i].step(0.5 * parameter.main_grad, decay, t, 1e-2);
+        expected[i].step(parameter.main_grad / (2.0 + 1e-6), decay, t, 1e-2);
       }
-      rig.optimizer.step({.learning_rate = 1e-2, .weight_decay = 0.1, .grad_scale = 0.5});
+      // A norm of 2, clipped to 1: the coefficient is 1 / (2 + 1e-6).
+      rig.optimizer.step(scalar(0.0), scalar(4.0), 1.0);
     }
     EXPECT_EQ(rig.optimizer.num_steps(), 3);
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -74,10 +82,31 @@ TEST(AdamWOptimizer, AMasterCopyKeepsStepsThatBFloat16Cannot) {
   output.weight.fill_(1.0);
   AdamWOptimizer optimizer(rig.parameters, policy, {});
   // A step of 1e-4 is less than half a bf16 step at 1: the weight stays until the master has gone far enough.
-  optimizer.step({.learning_rate = 1e-4, .weight_decay = 0.0, .grad_scale = 1.0});
+  optimizer.set_rates({.learning_rate = 1e-4, .weight_decay = 0.0});
+  optimizer.step(scalar(0.0), scalar(1.0), 0.0);
   EXPECT_TRUE(at::equal(output.weight, at::ones_like(output.weight)));
-  for (int i = 0; i < 99; ++i) optimizer.step({.learning_rate = 1e-4, .weight_decay = 0.0, .grad_scale = 1.0});
+  for (int i = 0; i < 99; ++i) optimizer.step(scalar(0.0), scalar(1.0), 0.0);
   EXPECT_NEAR(output.weight.to(at::kDouble).mean().item<double>(), 0.99, 2e-3);
+}
+
+TEST(AdamWOptimizer, WhatIsNotFiniteMovesNothingAndCountsNothing) {
+  Rig rig(4, model::float64_policy());
+  rig.optimizer.set_rates({.learning_rate = 1e-2, .weight_decay = 0.1});
+  for (const auto& parameter : rig.parameters.all()) {
+    if (parameter->main_grad.defined()) parameter->main_grad.fill_(1.0);
+  }
+  const std::vector<at::Tensor> before = rig.weights();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const auto& [loss, squares] : {std::pair{nan, 1.0}, {infinity, 1.0}, {0.0, nan}, {0.0, infinity}}) {
+    rig.optimizer.step(scalar(loss), scalar(squares), 1.0);
+    EXPECT_EQ(rig.optimizer.num_steps(), 0);
+  }
+  const std::vector<at::Tensor> after = rig.weights();
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], after[i]));
+  rig.optimizer.step(scalar(0.0), scalar(1.0), 1.0);
+  EXPECT_EQ(rig.optimizer.num_steps(), 1);
+  EXPECT_FALSE(at::equal(before[0], rig.weights()[0]));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Norm, clipping and the search for what is not finite, over the parameters of random models.
+// The norm and the search for what is not finite, over the parameters of random models.
 #include "engine/gradients.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -23,6 +23,12 @@ void fill_gradients(nn::ParameterStore& parameters, std::mt19937_64& generator) 
   }
 }
 
+double norm_of(const nn::ParameterStore& parameters) {
+  at::Tensor square_sum_1 = test::poisoned({1}, at::kDouble);
+  global_gradient_square_sum(parameters, comm::Groups::single(), square_sum_1);
+  return std::sqrt(square_sum_1.item<double>());
+}
+
 TEST(Gradients, NormIsThatOfAllElementsInARow) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     nn::ParameterStore parameters = store_of(seed);
@@ -33,7 +39,7 @@ TEST(Gradients, NormIsThatOfAllElementsInARow) {
       if (parameter->main_grad.defined()) flat.push_back(parameter->main_grad.reshape({-1}));
     }
     const double expected = at::cat(flat).norm().item<double>();
-    EXPECT_NEAR(global_gradient_norm(parameters, comm::Groups::single()), expected, 1e-12 * expected);
+    EXPECT_NEAR(norm_of(parameters), expected, 1e-12 * expected);
   }
 }
 
@@ -51,19 +57,12 @@ TEST(Gradients, ANonFiniteElementAnywhereIsFoundAndNamed) {
       if (parameter.main_grad.defined()) {
         parameter.main_grad.view({-1})[-1].fill_(value);
         EXPECT_EQ(first_nonfinite_gradient(parameters), parameter.descriptor.name);
-        EXPECT_FALSE(std::isfinite(global_gradient_norm(parameters, comm::Groups::single())));
+        EXPECT_FALSE(std::isfinite(norm_of(parameters)));
       }
       parameter.weight.view({-1})[0].fill_(value);
       EXPECT_EQ(first_nonfinite_weight(parameters), parameter.descriptor.name);
     }
   }
-}
-
-TEST(Gradients, ClippingScalesDownOnly) {
-  EXPECT_EQ(clip_coefficient(0.5, 1.0), 1.0);
-  EXPECT_EQ(clip_coefficient(0.0, 1.0), 1.0);
-  EXPECT_NEAR(clip_coefficient(4.0, 1.0), 0.25, 1e-6);
-  EXPECT_EQ(clip_coefficient(1e9, 0.0), 1.0);  // 0: no clipping
 }
 
 }  // namespace

@@ -14,7 +14,29 @@ namespace {
 
 using at::Tensor;
 using ops::AdamWOptions;
+using ops::Decays;
+using ops::UpdateGate;
 using namespace primus::test;
+
+constexpr AdamWOptions kOptions{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+
+/// What one step takes beside the options.
+struct Step {
+  double learning_rate = 0.0;
+  double weight_decay = 0.0;
+  double grad_scale = 1.0;
+  std::int64_t number = 1;
+
+  UpdateGate gate(int proceed = 1) const {
+    UpdateGate gate = ops::make_update_gate(at::kCPU);
+    gate.rates_2[0] = learning_rate;
+    gate.rates_2[1] = weight_decay;
+    gate.grad_scale_1.fill_(grad_scale);
+    gate.num_steps_1.fill_(number);
+    gate.proceed_1.fill_(proceed);
+    return gate;
+  }
+};
 
 /// The formula in whole-tensor fp64 operations.
 struct ReferenceState {
@@ -23,26 +45,23 @@ struct ReferenceState {
   explicit ReferenceState(const Tensor& initial)
       : weight(initial.to(at::kDouble).clone()), m(at::zeros_like(weight)), v(at::zeros_like(weight)) {}
 
-  void step(const AdamWOptions& o, const Tensor& main_grad) {
-    const Tensor g = main_grad.to(at::kDouble).mul(o.grad_scale);
+  void step(const AdamWOptions& o, const Step& s, const Tensor& main_grad) {
+    const Tensor g = main_grad.to(at::kDouble).mul(s.grad_scale);
     m = m.mul(o.beta1).add(g.mul(1.0 - o.beta1));
     v = v.mul(o.beta2).add(g.mul(g).mul(1.0 - o.beta2));
-    const auto t = static_cast<double>(o.step);
+    const auto t = static_cast<double>(s.number);
     const Tensor m_hat = m.div(1.0 - std::pow(o.beta1, t));
     const Tensor v_hat = v.div(1.0 - std::pow(o.beta2, t));
-    const Tensor direction = weight.mul(o.weight_decay).add(m_hat.div(v_hat.sqrt().add(o.epsilon)));
-    weight = weight.sub(direction.mul(o.learning_rate));
+    const Tensor direction = weight.mul(s.weight_decay).add(m_hat.div(v_hat.sqrt().add(o.epsilon)));
+    weight = weight.sub(direction.mul(s.learning_rate));
   }
 };
 
-AdamWOptions options_at(std::int64_t step) {
-  return {.learning_rate = 0.01 / static_cast<double>(step),
-          .beta1 = 0.9,
-          .beta2 = 0.95,
-          .epsilon = 1e-8,
+Step step_at(std::int64_t number) {
+  return {.learning_rate = 0.01 / static_cast<double>(number),
           .weight_decay = 0.1,
-          .step = step,
-          .grad_scale = step % 2 == 0 ? 0.5 : 1.0};
+          .grad_scale = number % 2 == 0 ? 0.5 : 1.0,
+          .number = number};
 }
 
 class AdamWTest : public ::testing::TestWithParam<std::int64_t> {};
@@ -63,8 +82,8 @@ TEST_P(AdamWTest, MatchesTheFormulaOverManySteps) {
       Tensor grad = random_normal({n}, statistics, generator, step == 5 ? 1e-6 : 1e-2);
       if (n > 2) grad[1].zero_();
       const Tensor grad_before = grad.clone();
-      ops::adamw_step(options_at(step), grad, master, m, v, weight);
-      expected.step(options_at(step), grad);
+      ops::adamw_step(kOptions, step_at(step).gate(), Decays::kYes, grad, master, m, v, weight);
+      expected.step(kOptions, step_at(step), grad);
       EXPECT_TRUE(at::equal(grad, grad_before));
       EXPECT_TRUE(at::equal(weight, master.to(dtype)));
     }
@@ -85,8 +104,7 @@ TEST(AdamWTest, FirstStepIsTheSignOfTheGradient) {
   grad[1] = -1e-3;
   Tensor m = at::zeros({2}, at::kDouble);
   Tensor v = at::zeros({2}, at::kDouble);
-  const AdamWOptions options{.learning_rate = 0.25, .epsilon = 0.0};
-  ops::adamw_step(options, grad, weight, m, v, weight);
+  ops::adamw_step({.epsilon = 0.0}, Step{.learning_rate = 0.25}.gate(), Decays::kYes, grad, weight, m, v, weight);
   EXPECT_NEAR(weight[0].item<double>(), 0.75, 1e-14);
   EXPECT_NEAR(weight[1].item<double>(), 1.25, 1e-14);
 }
@@ -96,9 +114,47 @@ TEST(AdamWTest, DecayIsDecoupled) {
   const Tensor grad = at::zeros({3}, at::kDouble);
   Tensor m = at::zeros({3}, at::kDouble);
   Tensor v = at::zeros({3}, at::kDouble);
-  ops::adamw_step({.learning_rate = 0.1, .weight_decay = 0.5}, grad, weight, m, v, weight);
+  const UpdateGate gate = Step{.learning_rate = 0.1, .weight_decay = 0.5}.gate();
+  ops::adamw_step({}, gate, Decays::kNo, grad, weight, m, v, weight);
+  EXPECT_EQ(weight[0].item<double>(), 2.0);
+  ops::adamw_step({}, gate, Decays::kYes, grad, weight, m, v, weight);
   EXPECT_NEAR(weight[0].item<double>(), 2.0 - 0.1 * 0.5 * 2.0, 1e-15);
   EXPECT_EQ(m.abs().sum().item<double>(), 0.0);
+}
+
+TEST(AdamWTest, AClosedGateLeavesEverythingAsItIs) {
+  std::mt19937_64 generator(54);
+  const Tensor grad = at::full({9}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
+  Tensor master = random_normal({9}, at::kFloat, generator);
+  Tensor m = random_normal({9}, at::kFloat, generator);
+  Tensor v = random_normal({9}, at::kFloat, generator);
+  Tensor weight = random_normal({9}, at::kBFloat16, generator);
+  std::vector<Tensor> before;
+  for (const Tensor& x : {master, m, v, weight}) before.push_back(x.clone());
+  ops::adamw_step(kOptions, step_at(2).gate(/*proceed=*/0), Decays::kYes, grad, master, m, v, weight);
+  std::size_t i = 0;
+  for (const Tensor& x : {master, m, v, weight}) EXPECT_TRUE(at::equal(x, before[i++]));
+}
+
+TEST(CloseGateTest, ClipsCountsAndStops) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  struct Case {
+    double loss, squares, clip, scale;
+    int proceed;
+  };
+  UpdateGate gate = ops::make_update_gate(at::kCPU);
+  std::int64_t steps = 0;
+  for (const Case& c : {Case{2.0, 16.0, 1.0, 1.0 / (4.0 + 1e-6), 1}, Case{2.0, 0.25, 1.0, 1.0, 1},
+                        Case{2.0, 16.0, 0.0, 1.0, 1}, Case{kNan, 16.0, 1.0, 0.0, 0}, Case{2.0, kNan, 1.0, 0.0, 0},
+                        Case{2.0, kInf, 0.0, 0.0, 0}, Case{-kInf, 0.0, 0.0, 0.0, 0}, Case{0.0, 0.0, 1.0, 1.0, 1}}) {
+    ops::close_gate(at::full({1}, c.loss, at::kDouble), at::full({1}, c.squares, at::kDouble), c.clip, gate);
+    steps += c.proceed;
+    EXPECT_EQ(gate.proceed_1.item<std::int32_t>(), c.proceed);
+    EXPECT_EQ(gate.num_steps_1.item<std::int64_t>(), steps);
+    if (c.proceed == 0) continue;
+    EXPECT_EQ(gate.grad_scale_1.item<double>(), c.scale);
+  }
 }
 
 TEST(AdamWTest, SameBitsWithAnyNumberOfThreads) {
@@ -111,7 +167,7 @@ TEST(AdamWTest, SameBitsWithAnyNumberOfThreads) {
     Tensor weight = start.clone();
     Tensor m = at::full({100003}, 0.01, at::kFloat);
     Tensor v = at::full({100003}, 0.02, at::kFloat);
-    ops::adamw_step(options_at(3), grad, weight, m, v, weight);
+    ops::adamw_step(kOptions, step_at(3).gate(), Decays::kYes, grad, weight, m, v, weight);
     results.insert(results.end(), {weight, m, v});
   }
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(results[i], results[i + 3]));
@@ -122,9 +178,21 @@ TEST(AdamWTest, RefusesWhatDoesNotFit) {
   Tensor state = at::zeros({4}, at::kFloat);
   Tensor wide = at::zeros({4}, at::kDouble);
   Tensor longer = at::zeros({5}, at::kFloat);
-  EXPECT_THROW(ops::adamw_step({}, longer, weight, state, state, weight), InternalError);
-  EXPECT_THROW(ops::adamw_step({}, state, wide, wide, wide, weight), InternalError);
-  EXPECT_THROW(ops::adamw_step({.step = 0}, state, weight, state, state, weight), InternalError);
+  const UpdateGate gate = Step{}.gate();
+  const auto step = [](const UpdateGate& by, const Tensor& grad, Tensor& master, Tensor& moments, Tensor& to) {
+    ops::adamw_step({}, by, Decays::kYes, grad, master, moments, moments, to);
+  };
+  EXPECT_NO_THROW(step(gate, state, weight, state, weight));
+  EXPECT_THROW(step(gate, longer, weight, state, weight), InternalError);
+  EXPECT_THROW(step(gate, state, wide, wide, weight), InternalError);
+  EXPECT_THROW(step(Step{.number = 0}.gate(), state, weight, state, weight), InternalError);
+  EXPECT_THROW(step({}, state, weight, state, weight), InternalError);
+}
+
+double sum_of_squares(const Tensor& x) {
+  Tensor sum = at::zeros({1}, at::kDouble);
+  ops::add_sum_of_squares(x, sum);
+  return sum.item<double>();
 }
 
 TEST(SumOfSquaresTest, MatchesADoubleSumForAnyNumberOfThreads) {
@@ -133,15 +201,18 @@ TEST(SumOfSquaresTest, MatchesADoubleSumForAnyNumberOfThreads) {
     for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
       const Tensor x = random_normal({n}, dtype, generator);
       at::set_num_threads(1);
-      const double one = ops::sum_of_squares(x);
+      const double one = sum_of_squares(x);
       at::set_num_threads(2);
-      EXPECT_EQ(one, ops::sum_of_squares(x));
+      EXPECT_EQ(one, sum_of_squares(x));
       const Tensor x64 = x.to(at::kDouble);
       const double expected = at::sum(x64.mul(x64)).item<double>();
       EXPECT_NEAR(one, expected, 1e-12 * expected);
     }
   }
-  EXPECT_NEAR(ops::sum_of_squares(at::full({3}, 1e30, at::kFloat)), 3e60, 1e54);  // past fp32's range
+  Tensor sum = at::ones({1}, at::kDouble);
+  ops::add_sum_of_squares(at::full({2}, 3.0, at::kFloat), sum);
+  EXPECT_EQ(sum.item<double>(), 19.0);
+  EXPECT_NEAR(sum_of_squares(at::full({3}, 1e30, at::kFloat)), 3e60, 1e54);  // past fp32's range
 }
 
 TEST(HasNonfiniteTest, FindsOneBadElementAnywhere) {

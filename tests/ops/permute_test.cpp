@@ -83,7 +83,7 @@ TEST_P(PermuteTest, RowsAndSumsMatchAutograd) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     const Tensor x = random_normal({shape.tokens, shape.width}, dtype, generator);
     Tensor x_R = poisoned({rows, shape.width}, dtype);
-    ops::permute_rows(x, plan.slot_of, shape.top_k, x_R);
+    ops::permute_rows(x, plan.row_of, x_R);
     const Tensor x64 = leaf64(x);
     const Tensor expected = at::index_select(x64, 0, token_of);
     EXPECT_EQ(relative_error(x_R, expected), 0.0);
@@ -137,7 +137,7 @@ TEST(PermuteTest, PermuteThenUnpermuteGivesTopKTimesTheInput) {
   const Plan plan = plan_of(random_choice(50, 4, 10, generator), 10);
   Tensor x_R = poisoned({200, 20}, at::kDouble);
   Tensor back = poisoned({50, 20}, at::kDouble);
-  ops::permute_rows(x, plan.slot_of, 4, x_R);
+  ops::permute_rows(x, plan.row_of, x_R);
   ops::unpermute_sum(x_R, plan.row_of, back, Write::kOverwrite);
   EXPECT_TRUE(at::equal(back, x.mul(4.0)));
 }
@@ -167,17 +167,15 @@ TEST(PermuteTest, MoreElementsThan32BitsCount) {
   constexpr std::int64_t kRows = (std::int64_t{1} << 32) / kWidth + 5;  // elements past both 2^31 and 2^32
   const SparseRows big(kRows, kWidth);
   if (!big.tensor().defined()) GTEST_SKIP() << "no address space for " << kRows << " rows";
-  const Tensor& rows = big.tensor();
-  constexpr std::int64_t kHalf = kRows / 2 + 3;
-  rows[kHalf].fill_(2.0);
-  rows[kRows - 1].fill_(3.0);
-  const Tensor picked = at::zeros({2}, at::kInt);
-  picked[0] = kRows - 1;
-  picked[1] = kHalf;
-  Tensor out = poisoned({2, kWidth}, at::kBFloat16);
-  ops::permute_rows(rows, picked, 1, out);
-  EXPECT_EQ(out[0].sum().item<double>(), 3.0 * kWidth);
-  EXPECT_EQ(out[1].sum().item<double>(), 2.0 * kWidth);
+  Tensor rows = big.tensor();
+  Tensor picked = at::zeros({2, 1}, at::kInt);
+  picked[0][0] = kRows - 1;
+  picked[1][0] = kRows / 2 + 3;
+  Tensor tokens = at::full({2, kWidth}, 3.0, at::kBFloat16);
+  tokens[1].fill_(2.0);
+  ops::permute_rows(tokens, picked, rows);
+  EXPECT_EQ(rows[kRows - 1].sum().item<double>(), 3.0 * kWidth);
+  EXPECT_EQ(rows[kRows / 2 + 3].sum().item<double>(), 2.0 * kWidth);
   Tensor sum = poisoned({1, kWidth}, at::kBFloat16);
   ops::unpermute_sum(rows, picked.reshape({1, 2}), sum, Write::kOverwrite);
   EXPECT_EQ(sum.sum().item<double>(), 5.0 * kWidth);

@@ -164,6 +164,31 @@ TEST(RouterTest, MatchesFiniteDifferences) {
   }
 }
 
+TEST(RouterTest, ForcedBalanceGivesEveryExpertItsShareAndTheRightGradient) {
+  std::mt19937_64 generator(22);
+  for (const SoftmaxOrder order : {SoftmaxOrder::kPre, SoftmaxOrder::kPost}) {
+    const RouterOptions options{.top_k = 3,
+                                .softmax_order = order,
+                                .scaling_factor = 1.5,
+                                .selection = ops::Selection::kForcedBalance,
+                                .aux_loss = AuxLossKind::kAux,
+                                .aux_loss_coefficient = 0.3};
+    // Logits so far apart that a softmax over badly chosen experts would vanish against the best one.
+    const Tensor logits = random_normal({37, 5}, at::kDouble, generator, order == SoftmaxOrder::kPost ? 400.0 : 1.0);
+    const Routing routing = route(logits, options);
+    for (std::int64_t e = 0; e < 5; ++e) EXPECT_NEAR(routing.count[e].item<int>(), 37.0 * 3.0 / 5.0, 1.0);
+    EXPECT_TRUE(at::isfinite(routing.prob).all().item<bool>());
+    const Tensor near = logits.div(order == SoftmaxOrder::kPost ? 400.0 : 1.0);
+    const Tensor dprob = random_normal({37, 3}, at::kDouble, generator);
+    const auto loss = [&](const Tensor& point) {
+      const Routing at_point = route(point, options);
+      return at::sum(at_point.prob.mul(dprob)).item<double>() + 7.0 * at_point.aux.item<double>();
+    };
+    const Tensor dlogits = gradient(near, route(near, options), dprob, options, 7.0);
+    EXPECT_LE(relative_error(dlogits, finite_difference(loss, near)), 1e-7);
+  }
+}
+
 TEST(RouterTest, TiesGoToTheLowerIndex) {
   const Routing routing = route(at::zeros({3, 9}, at::kFloat), {.top_k = 4});
   for (std::int64_t t = 0; t < 3; ++t) {

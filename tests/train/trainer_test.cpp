@@ -226,7 +226,7 @@ TEST_F(TrainerTest, PerLayerLoggingTellsOfEveryMoeLayer) {
 TEST_F(TrainerTest, AnErrorOfARunStandsInItsLog) {
   const config::Experiment what = experiment({"--lr", "1e36", "--lr_warmup_iters", "0", "--clip_grad", "0"});
   write_file(folder_ / "experiment.json", what.to_json());
-  EXPECT_THROW(run_experiment((folder_ / "experiment.json").string()), UserError);
+  EXPECT_THROW(run_experiment((folder_ / "experiment.json").string(), ops::DeviceChoice::kCpu), UserError);
   EXPECT_NE(read_file(folder_ / "t/t/run/log.txt").find("error: iteration "), std::string::npos);
 }
 

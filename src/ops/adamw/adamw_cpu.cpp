@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "ops/adamw/adamw.hpp"
+#include "ops/cuda_ops.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -59,23 +60,57 @@ double block_sum_of_squares(const T* x, std::int64_t n) {
   return sum;
 }
 
-/// The options as one step uses them, in the accumulator's type.
+void check_gate(const UpdateGate& gate, const Tensor& like) {
+  const auto check = [&](const Tensor& x, at::ScalarType dtype, std::int64_t numel, const char* name) {
+    PRIMUS_CHECK(x.defined() && x.scalar_type() == dtype && x.is_contiguous() && x.numel() == numel,
+                 "adamw: {} must be {} [{}]", name, c10::toString(dtype), numel);
+    PRIMUS_CHECK(x.device() == like.device(), "adamw: {} is on {}, the rest on {}", name, x.device().str(),
+                 like.device().str());
+  };
+  check(gate.rates_2, at::kDouble, 2, "rates");
+  check(gate.grad_scale_1, at::kDouble, 1, "grad_scale");
+  check(gate.num_steps_1, at::kLong, 1, "num_steps");
+  check(gate.proceed_1, at::kInt, 1, "proceed");
+}
+
+void check_scalar(const Tensor& x_1, const char* name) {
+  PRIMUS_CHECK(x_1.scalar_type() == at::kDouble && x_1.numel() == 1, "adamw: {} must be one fp64 number", name);
+}
+
+void check_update(const Tensor& main_grad, const Tensor& master, const Tensor& exp_avg, const Tensor& exp_avg_sq,
+                  const Tensor& weight) {
+  check_same(master, master, "master");
+  check_same(main_grad, master, "main_grad");
+  check_same(exp_avg, master, "exp_avg");
+  check_same(exp_avg_sq, master, "exp_avg_sq");
+  check_same(weight, master, "weight");
+  for (const Tensor* x : std::array<const Tensor*, 3>{&main_grad, &exp_avg, &exp_avg_sq}) {
+    PRIMUS_CHECK(x->scalar_type() == master.scalar_type(), "adamw: gradient and moments must be of the master's type");
+  }
+  PRIMUS_CHECK(master.scalar_type() == accumulator_type(weight.scalar_type()), "adamw: master must be {} beside {}",
+               c10::toString(accumulator_type(weight.scalar_type())), c10::toString(weight.scalar_type()));
+}
+
+/// What one step multiplies by, in the accumulator's type.
 template <typename Acc>
 struct StepConstants {
   Acc scale, beta1, one_minus_beta1, beta2, one_minus_beta2, first_correction, second_correction, epsilon, decay,
       learning_rate;
 
-  explicit StepConstants(const AdamWOptions& o)
-      : scale(static_cast<Acc>(o.grad_scale)),
+  StepConstants(const AdamWOptions& o, const UpdateGate& gate, Decays decays)
+      : scale(static_cast<Acc>(*gate.grad_scale_1.data_ptr<double>())),
         beta1(static_cast<Acc>(o.beta1)),
         one_minus_beta1(static_cast<Acc>(1.0 - o.beta1)),
         beta2(static_cast<Acc>(o.beta2)),
         one_minus_beta2(static_cast<Acc>(1.0 - o.beta2)),
-        first_correction(static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta1, static_cast<double>(o.step))))),
-        second_correction(static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta2, static_cast<double>(o.step))))),
         epsilon(static_cast<Acc>(o.epsilon)),
-        decay(static_cast<Acc>(o.weight_decay)),
-        learning_rate(static_cast<Acc>(o.learning_rate)) {}
+        decay(static_cast<Acc>(decays == Decays::kYes ? gate.rates_2.data_ptr<double>()[1] : 0.0)),
+        learning_rate(static_cast<Acc>(gate.rates_2.data_ptr<double>()[0])) {
+    const std::int64_t step = *gate.num_steps_1.data_ptr<std::int64_t>();
+    PRIMUS_CHECK(step >= 1, "adamw: the first step is 1, not {}", step);
+    first_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta1, static_cast<double>(step))));
+    second_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta2, static_cast<double>(step))));
+  }
 };
 
 template <typename T, typename Acc>
@@ -98,24 +133,38 @@ void update(const StepConstants<Acc>& c, std::int64_t n, const Acc* grad, Acc* m
 
 }  // namespace
 
-void adamw_step(const AdamWOptions& options, const Tensor& main_grad, Tensor& master, Tensor& exp_avg,
-                Tensor& exp_avg_sq, Tensor& weight) {
+UpdateGate make_update_gate(at::Device device) {
+  const at::TensorOptions options(device);
+  return {at::zeros({2}, options.dtype(at::kDouble)), at::zeros({1}, options.dtype(at::kDouble)),
+          at::zeros({1}, options.dtype(at::kLong)), at::zeros({1}, options.dtype(at::kInt))};
+}
+
+void close_gate(const Tensor& loss_sum_1, const Tensor& square_sum_1, double clip_grad, UpdateGate& gate) {
   const ZoneScope zone(Zone::kOptimizer);
-  PRIMUS_CHECK(options.step >= 1, "adamw: the first step is 1, not {}", options.step);
-  check_same(master, master, "master");
-  check_same(main_grad, master, "main_grad");
-  check_same(exp_avg, master, "exp_avg");
-  check_same(exp_avg_sq, master, "exp_avg_sq");
-  check_same(weight, master, "weight");
-  for (const Tensor* x : std::array<const Tensor*, 3>{&main_grad, &exp_avg, &exp_avg_sq}) {
-    PRIMUS_CHECK(x->scalar_type() == master.scalar_type(), "adamw: gradient and moments must be of the master's type");
+  check_scalar(loss_sum_1, "loss_sum");
+  check_scalar(square_sum_1, "square_sum");
+  check_gate(gate, square_sum_1);
+  if (square_sum_1.is_cuda()) return cuda_ops().close_gate(loss_sum_1, square_sum_1, clip_grad, gate);
+  const double norm = std::sqrt(*square_sum_1.data_ptr<double>());
+  const bool proceed = std::isfinite(*loss_sum_1.data_ptr<double>()) && std::isfinite(norm);
+  *gate.grad_scale_1.data_ptr<double>() = clip_grad > 0.0 ? std::min(1.0, clip_grad / (norm + 1e-6)) : 1.0;
+  *gate.num_steps_1.data_ptr<std::int64_t>() += proceed ? 1 : 0;
+  *gate.proceed_1.data_ptr<std::int32_t>() = proceed ? 1 : 0;
+}
+
+void adamw_step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, const Tensor& main_grad,
+                Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight) {
+  const ZoneScope zone(Zone::kOptimizer);
+  check_gate(gate, master);
+  check_update(main_grad, master, exp_avg, exp_avg_sq, weight);
+  if (master.is_cuda()) {
+    return cuda_ops().adamw_step(options, gate, decays, main_grad, master, exp_avg, exp_avg_sq, weight);
   }
-  PRIMUS_CHECK(master.scalar_type() == accumulator_type(weight.scalar_type()), "adamw: master must be {} beside {}",
-               c10::toString(accumulator_type(weight.scalar_type())), c10::toString(weight.scalar_type()));
+  if (*gate.proceed_1.data_ptr<std::int32_t>() == 0) return;
   dispatch_floating(weight.scalar_type(), "adamw_step", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const StepConstants<Acc> constants(options);
+    const StepConstants<Acc> constants(options, gate, decays);
     const Acc* grad = main_grad.data_ptr<Acc>();
     Acc* value = master.data_ptr<Acc>();
     Acc* first = exp_avg.data_ptr<Acc>();
@@ -127,14 +176,18 @@ void adamw_step(const AdamWOptions& options, const Tensor& main_grad, Tensor& ma
   });
 }
 
-double sum_of_squares(const Tensor& x) {
+void add_sum_of_squares(const Tensor& x, Tensor& sum_1) {
   const ZoneScope zone(Zone::kGradientNorm);
-  PRIMUS_CHECK(x.is_contiguous(), "sum_of_squares: the tensor must be contiguous");
+  PRIMUS_CHECK(x.is_contiguous(), "add_sum_of_squares: the tensor must be contiguous");
+  check_scalar(sum_1, "sum");
+  PRIMUS_CHECK(sum_1.device() == x.device(), "add_sum_of_squares: the sum is on {}, the tensor on {}",
+               sum_1.device().str(), x.device().str());
+  if (x.is_cuda()) return cuda_ops().add_sum_of_squares(x, sum_1);
   const std::int64_t numel = x.numel();
   const std::int64_t num_blocks = (numel + kSumBlock - 1) / kSumBlock;
   // Blocks of one size, added in their order: the bits depend neither on the threads nor on who took which block.
   std::vector<double> partial(static_cast<std::size_t>(num_blocks));
-  dispatch_floating(x.scalar_type(), "sum_of_squares", [&](auto tag) {
+  dispatch_floating(x.scalar_type(), "add_sum_of_squares", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* value = x.data_ptr<T>();
     at::parallel_for(0, num_blocks, kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
@@ -146,12 +199,13 @@ double sum_of_squares(const Tensor& x) {
   });
   double total = 0.0;
   for (const double sum : partial) total += sum;
-  return total;
+  *sum_1.data_ptr<double>() += total;
 }
 
 bool has_nonfinite(const Tensor& x) {
   const ZoneScope zone(Zone::kGradientNorm);
   PRIMUS_CHECK(x.is_contiguous(), "has_nonfinite: the tensor must be contiguous");
+  if (x.is_cuda()) return cuda_ops().has_nonfinite(x);
   std::atomic<bool> found{false};
   dispatch_floating(x.scalar_type(), "has_nonfinite", [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -1,5 +1,6 @@
 #pragma once
-// Token cross-entropy, alone or fused with the output layer. Legend: T tokens, H hidden, V padded vocabulary.
+// Token cross-entropy, alone or fused with the output layer. Legend: T tokens, H hidden, V padded vocabulary. Labels:
+// int64, each in [0, V): InternalError otherwise (on a GPU the kernel ends, and the runtime's next call reports it).
 #include "ops/dtype.hpp"
 
 namespace primus::ops {
@@ -13,7 +14,8 @@ void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, co
 void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tensor& loss_T);
 
 /// The output layer and the loss in chunks of tokens: logits of one chunk only are ever held.
-/// loss_T; dx_TH = d/dx; main_grad_VH += the weight's gradient. grad_T as above. Chunk size: `chunk_tokens`, 0: chosen.
+/// loss_T; dx_TH = d/dx; main_grad_VH += the weight's gradient. grad_T as above. Chunk size: `chunk_tokens`, 0: chosen
+/// (on a GPU logits of at most 256 MiB). The same code on every device: products and loss are ops of their own.
 void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
                           std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH);
 

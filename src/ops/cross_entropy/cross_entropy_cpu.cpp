@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "ops/cross_entropy/cross_entropy.hpp"
+#include "ops/cuda_ops.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
@@ -13,6 +14,10 @@ constexpr std::int64_t kElementsPerTask = 16 * 1024;
 constexpr std::int64_t kColumnBlock = 1024;  // read for its maximum, then again for its sum: stays in the L1 cache
 constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
 constexpr std::int64_t kMinimumChunkTokens = 64;
+// A GPU reads and writes the whole main gradient once a chunk, so chunks are as large as the memory that a step may
+// take for them; rows in multiples of a product's tile.
+constexpr std::int64_t kGpuChunkBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kGpuChunkTile = 128;
 
 template <typename T>
 acc_t<T> largest_of(const T* x, std::int64_t n) {
@@ -157,12 +162,13 @@ std::int64_t tokens_per_task(std::int64_t vocabulary) {
   return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(1, vocabulary));
 }
 
-/// Tokens of a chunk: its logits about kChunkBytes, so that the three passes over them come from the cache, yet enough
-/// rows for the matrix products.
+/// Tokens of a chunk. On a CPU its logits take about kChunkBytes, so that the three passes over them come from the
+/// cache, yet enough rows for the matrix products.
 std::int64_t chosen_chunk(std::int64_t chunk_tokens, const Tensor& w_VH) {
   if (chunk_tokens > 0) return chunk_tokens;
   const std::int64_t row_bytes =
       std::max<std::int64_t>(1, w_VH.size(0) * static_cast<std::int64_t>(w_VH.element_size()));
+  if (w_VH.is_cuda()) return std::max(kGpuChunkTile, kGpuChunkBytes / row_bytes / kGpuChunkTile * kGpuChunkTile);
   return std::max(kMinimumChunkTokens, kChunkBytes / row_bytes);
 }
 
@@ -189,6 +195,7 @@ void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, co
   PRIMUS_CHECK(
       grad_T.is_contiguous() && grad_T.numel() == label_T.numel() && grad_T.scalar_type() == loss_T.scalar_type(),
       "cross_entropy: grad must be like loss");
+  if (logits_TV.is_cuda()) return cuda_ops().cross_entropy_forward_backward(logits_TV, label_T, grad_T, loss_T);
   const std::int64_t vocabulary = logits_TV.size(1);
   check_labels(label_T, vocabulary);
   const auto* label = label_T.data_ptr<std::int64_t>();
@@ -210,6 +217,7 @@ void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, co
 void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tensor& loss_T) {
   const ZoneScope zone(Zone::kLoss);
   check_rows(logits_TV, label_T, loss_T);
+  if (logits_TV.is_cuda()) return cuda_ops().cross_entropy_forward(logits_TV, label_T, loss_T);
   const std::int64_t vocabulary = logits_TV.size(1);
   check_labels(label_T, vocabulary);
   const auto* label = label_T.data_ptr<std::int64_t>();

@@ -1,4 +1,6 @@
 #include "ops/embedding/embedding.hpp"
+
+#include "ops/cuda_ops.hpp"
 #include "ops/zone.hpp"
 
 #include <cstring>
@@ -25,6 +27,7 @@ void embedding_forward(const Tensor& ids_T, const Tensor& w_VH, Tensor& x_TH) {
   const std::int64_t vocabulary = w_VH.size(0);
   const std::size_t row_bytes = static_cast<std::size_t>(w_VH.size(1)) * w_VH.element_size();
   PRIMUS_CHECK(x_TH.scalar_type() == w_VH.scalar_type(), "embedding: output and weight differ in type");
+  if (w_VH.is_cuda()) return cuda_ops().embedding_forward(ids_T, w_VH, x_TH);
   const auto* ids = ids_T.data_ptr<std::int64_t>();
   const auto* weight = static_cast<const char*>(w_VH.data_ptr());
   auto* x = static_cast<char*>(x_TH.data_ptr());
@@ -39,6 +42,8 @@ void embedding_forward(const Tensor& ids_T, const Tensor& w_VH, Tensor& x_TH) {
 void embedding_backward(const Tensor& ids_T, const Tensor& dx_TH, Tensor& main_grad_VH) {
   const ZoneScope zone(Zone::kEmbedding);
   check_shapes(ids_T, dx_TH, main_grad_VH);
+  PRIMUS_CHECK(main_grad_VH.scalar_type() == accumulator_type(dx_TH.scalar_type()), "embedding: type of main_grad");
+  if (dx_TH.is_cuda()) return cuda_ops().embedding_backward(ids_T, dx_TH, main_grad_VH);
   const std::int64_t num_tokens = ids_T.numel();
   const std::int64_t hidden = dx_TH.size(1);
   const std::int64_t vocabulary = main_grad_VH.size(0);

@@ -1,5 +1,6 @@
 #include "ops/gemm/gemm.hpp"
 
+#include "ops/cuda_ops.hpp"
 #include "ops/gemm/blas.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
@@ -153,12 +154,16 @@ void check_main_grad(const Tensor& main_grad, const Tensor& dy) {
                c10::toString(main_grad.scalar_type()));
 }
 
+void check_offsets(const Tensor& offsets, std::int64_t experts) {
+  PRIMUS_CHECK(offsets.scalar_type() == at::kInt && offsets.is_contiguous() && offsets.numel() == experts + 1,
+               "gemm: offsets must be int32 [{}], contiguous", experts + 1);
+}
+
 // Rows of each expert; the offsets are read once, on the host.
 class Groups {
  public:
   Groups(const Tensor& offsets, std::int64_t experts, std::int64_t capacity) : experts_(experts) {
-    PRIMUS_CHECK(offsets.scalar_type() == at::kInt && offsets.is_contiguous() && offsets.numel() == experts + 1,
-                 "gemm: offsets must be int32 [{}], contiguous", experts + 1);
+    check_offsets(offsets, experts);
     offsets_ = offsets.data_ptr<int>();
     PRIMUS_CHECK(offsets_[0] == 0 && offsets_[experts] <= capacity, "gemm: offsets end at {} of {} rows",
                  offsets_[experts], capacity);
@@ -205,6 +210,7 @@ void linear_forward(const Tensor& x_TI, const Tensor& w_OI, Tensor& y_TO, Write 
   const Matrix w = as_matrix(w_OI, "w");
   const Matrix y = as_matrix(y_TO, "y");
   PRIMUS_CHECK(x.rows == y.rows && x.columns == w.columns && w.rows == y.columns, "linear_forward: shapes differ");
+  if (x_TI.is_cuda()) return cuda_ops().linear_forward(x_TI, w_OI, y_TO, write);
   multiply(x, w.transposed(), y, write);
 }
 
@@ -215,6 +221,7 @@ void linear_dgrad(const Tensor& dy_TO, const Tensor& w_OI, Tensor& dx_TI, Write 
   const Matrix w = as_matrix(w_OI, "w");
   const Matrix dx = as_matrix(dx_TI, "dx");
   PRIMUS_CHECK(dy.rows == dx.rows && dy.columns == w.rows && w.columns == dx.columns, "linear_dgrad: shapes differ");
+  if (dy_TO.is_cuda()) return cuda_ops().linear_dgrad(dy_TO, w_OI, dx_TI, write);
   multiply(dy, w, dx, write);
 }
 
@@ -227,6 +234,7 @@ void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI)
   const Matrix grad = as_matrix(main_grad_OI, "main_grad");
   PRIMUS_CHECK(dy.rows == x.rows && dy.columns == grad.rows && x.columns == grad.columns,
                "linear_wgrad: shapes differ");
+  if (dy_TO.is_cuda()) return cuda_ops().linear_wgrad(dy_TO, x_TI, main_grad_OI);
   if (dy.rows > 0) multiply(dy.transposed(), x, grad, Write::kAccumulate);
 }
 
@@ -238,6 +246,10 @@ void grouped_linear_forward(const Tensor& x_RI, const Tensor& w_EOI, const Tenso
   const Matrix y = as_matrix(y_RO, "y");
   PRIMUS_CHECK(x.rows == y.rows && x.columns == w_EOI.size(2) && y.columns == w_EOI.size(1),
                "grouped_linear_forward: shapes differ");
+  if (x_RI.is_cuda()) {
+    check_offsets(offsets, w_EOI.size(0));
+    return cuda_ops().grouped_linear_forward(x_RI, w_EOI, offsets, y_RO);
+  }
   multiply_groups(x, w_EOI, Transpose::kYes, Groups(offsets, w_EOI.size(0), x.rows), y);
 }
 
@@ -249,6 +261,10 @@ void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor
   const Matrix dx = as_matrix(dx_RI, "dx");
   PRIMUS_CHECK(dy.rows == dx.rows && dy.columns == w_EOI.size(1) && dx.columns == w_EOI.size(2),
                "grouped_linear_dgrad: shapes differ");
+  if (dy_RO.is_cuda()) {
+    check_offsets(offsets, w_EOI.size(0));
+    return cuda_ops().grouped_linear_dgrad(dy_RO, w_EOI, offsets, dx_RI);
+  }
   multiply_groups(dy, w_EOI, Transpose::kNo, Groups(offsets, w_EOI.size(0), dy.rows), dx);
 }
 
@@ -261,6 +277,10 @@ void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor&
   const Matrix x = as_matrix(x_RI, "x");
   PRIMUS_CHECK(dy.rows == x.rows && dy.columns == main_grad_EOI.size(1) && x.columns == main_grad_EOI.size(2),
                "grouped_linear_wgrad: shapes differ");
+  if (dy_RO.is_cuda()) {
+    check_offsets(offsets, main_grad_EOI.size(0));
+    return cuda_ops().grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI);
+  }
   const Groups groups(offsets, main_grad_EOI.size(0), x.rows);
   const std::int64_t outputs = dy.columns;
   // Work is counted in (row of x, row of the gradient) pairs and shared evenly: at each border between two threads at

@@ -9,8 +9,8 @@ namespace primus::ops {
 void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offsets, Tensor& row_of_TK,
                   Tensor& slot_of_R);
 
-/// x_RH[r] = x_TH[slot_of_R[r] / K].
-void permute_rows(const Tensor& x_TH, const Tensor& slot_of_R, std::int64_t top_k, Tensor& x_RH);
+/// x_RH[row_of_TK[t,k]] = x_TH[t]: each token is read once, whatever K is.
+void permute_rows(const Tensor& x_TH, const Tensor& row_of_TK, Tensor& x_RH);
 
 /// prob_R[r] = prob_TK[slot_of_R[r]], and its inverse.
 void permute_values(const Tensor& prob_TK, const Tensor& slot_of_R, Tensor& prob_R);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "ops/cuda_ops.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -35,12 +36,36 @@ void store_row(const Acc* sum, std::int64_t n, T* to) {
   for (std::int64_t h = 0; h < n; ++h) to[h] = to_storage<T>(sum[h]);
 }
 
-/// out[i] = values[position[i]].
-void gather_values(const Tensor& values, const Tensor& position, Tensor& out) {
+struct Shape {
+  std::int64_t tokens, top_k, width;
+};
+
+/// Checks rows [R, H], row_of [T, K] and tokens [T, H].
+Shape checked_shape(const Tensor& rows_RH, const Tensor& row_of_TK, const Tensor& tokens_TH) {
+  PRIMUS_CHECK(row_of_TK.dim() == 2, "permute: row_of_TK must be [T, K]");
+  const Shape shape{row_of_TK.size(0), row_of_TK.size(1), tokens_TH.size(1)};
+  check_int32(row_of_TK, shape.tokens * shape.top_k, "row_of_TK");
+  PRIMUS_CHECK(shape.top_k >= 1, "permute: top_k is {}", shape.top_k);
+  PRIMUS_CHECK(rows_RH.is_contiguous() && tokens_TH.is_contiguous() &&
+                   rows_RH.scalar_type() == tokens_TH.scalar_type() && rows_RH.size(1) == shape.width &&
+                   tokens_TH.size(0) == shape.tokens,
+               "permute: rows do not agree");
+  return shape;
+}
+
+std::int64_t tokens_per_task(std::int64_t token_bytes) {
+  return std::max<std::int64_t>(1, kBytesPerTask / std::max<std::int64_t>(1, token_bytes));
+}
+
+void check_values(const Tensor& values, const Tensor& position, const Tensor& out) {
   check_int32(position, out.numel(), "the index");
   PRIMUS_CHECK(values.is_contiguous() && out.is_contiguous() && values.scalar_type() == out.scalar_type() &&
                    values.numel() == out.numel(),
                "permute: values do not agree");
+}
+
+/// out[i] = values[position[i]].
+void gather_values(const Tensor& values, const Tensor& position, Tensor& out) {
   const auto* index = position.data_ptr<std::int32_t>();
   dispatch_floating(values.scalar_type(), "permute_values", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -64,6 +89,7 @@ void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offs
   check_int32(offsets, num_experts + 1, "offsets");
   check_int32(row_of_TK, num_slots, "row_of_TK");
   check_int32(slot_of_R, num_slots, "slot_of_R");
+  if (index_TK.is_cuda()) return cuda_ops().permute_plan(index_TK, num_experts, offsets, row_of_TK, slot_of_R);
   const auto* expert = index_TK.data_ptr<std::int32_t>();
   auto* offset = offsets.data_ptr<std::int32_t>();
   auto* row = row_of_TK.data_ptr<std::int32_t>();
@@ -105,73 +131,69 @@ void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offs
   });
 }
 
-void permute_rows(const Tensor& x_TH, const Tensor& slot_of_R, std::int64_t top_k, Tensor& x_RH) {
+void permute_rows(const Tensor& x_TH, const Tensor& row_of_TK, Tensor& x_RH) {
   const ZoneScope zone(Zone::kPermute);
-  PRIMUS_CHECK(top_k >= 1, "permute: top_k is {}", top_k);
-  PRIMUS_CHECK(x_TH.is_contiguous() && x_RH.is_contiguous() && x_TH.scalar_type() == x_RH.scalar_type() &&
-                   x_TH.size(1) == x_RH.size(1),
-               "permute: rows do not agree");
-  const std::int64_t num_rows = x_RH.size(0);
-  check_int32(slot_of_R, num_rows, "slot_of_R");
-  const auto* slot = slot_of_R.data_ptr<std::int32_t>();
-  const std::int64_t row_bytes = x_TH.size(1) * static_cast<std::int64_t>(x_TH.element_size());
+  const Shape shape = checked_shape(x_RH, row_of_TK, x_TH);
+  if (x_TH.is_cuda()) return cuda_ops().permute_rows(x_TH, row_of_TK, x_RH);
+  const auto* row_of = row_of_TK.data_ptr<std::int32_t>();
+  const std::int64_t row_bytes = shape.width * static_cast<std::int64_t>(x_TH.element_size());
   const auto* source = static_cast<const char*>(x_TH.data_ptr());
   auto* target = static_cast<char*>(x_RH.data_ptr());
-  const std::int64_t rows_per_task = std::max<std::int64_t>(1, kBytesPerTask / std::max<std::int64_t>(1, row_bytes));
-  at::parallel_for(0, num_rows, rows_per_task, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const std::int64_t t = slot[r] / top_k;
-      PRIMUS_DCHECK(t >= 0 && t < x_TH.size(0), "permute: row {} asks for token {} of {}", r, t, x_TH.size(0));
-      std::memcpy(target + r * row_bytes, source + t * row_bytes, static_cast<std::size_t>(row_bytes));
-    }
-  });
+  at::parallel_for(0, shape.tokens, tokens_per_task(shape.top_k * row_bytes),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t i = begin * shape.top_k; i < end * shape.top_k; ++i) {
+                       PRIMUS_DCHECK(row_of[i] >= 0 && row_of[i] < x_RH.size(0), "permute: choice {} has row {} of {}",
+                                     i, row_of[i], x_RH.size(0));
+                       std::memcpy(target + row_of[i] * row_bytes, source + i / shape.top_k * row_bytes,
+                                   static_cast<std::size_t>(row_bytes));
+                     }
+                   });
 }
 
 void permute_values(const Tensor& prob_TK, const Tensor& slot_of_R, Tensor& prob_R) {
   const ZoneScope zone(Zone::kPermute);
+  check_values(prob_TK, slot_of_R, prob_R);
+  if (prob_TK.is_cuda()) return cuda_ops().permute_values(prob_TK, slot_of_R, prob_R);
   gather_values(prob_TK, slot_of_R, prob_R);
 }
 
 void unpermute_values(const Tensor& prob_R, const Tensor& row_of_TK, Tensor& prob_TK) {
   const ZoneScope zone(Zone::kPermute);
+  check_values(prob_R, row_of_TK, prob_TK);
+  if (prob_R.is_cuda()) return cuda_ops().unpermute_values(prob_R, row_of_TK, prob_TK);
   gather_values(prob_R, row_of_TK, prob_TK);
 }
 
 void unpermute_sum(const Tensor& y_RH, const Tensor& row_of_TK, Tensor& y_TH, Write write) {
   const ZoneScope zone(Zone::kPermute);
-  PRIMUS_CHECK(row_of_TK.dim() == 2, "permute: row_of_TK must be [T, K]");
-  const std::int64_t num_tokens = row_of_TK.size(0);
-  const std::int64_t top_k = row_of_TK.size(1);
-  check_int32(row_of_TK, num_tokens * top_k, "row_of_TK");
-  PRIMUS_CHECK(top_k >= 1, "permute: top_k is {}", top_k);
-  PRIMUS_CHECK(y_RH.is_contiguous() && y_TH.is_contiguous() && y_RH.scalar_type() == y_TH.scalar_type() &&
-                   y_RH.size(1) == y_TH.size(1) && y_TH.size(0) == num_tokens,
-               "permute: rows do not agree");
-  const std::int64_t width = y_TH.size(1);
+  const auto [num_tokens, top_k, width] = checked_shape(y_RH, row_of_TK, y_TH);
+  if (y_RH.is_cuda()) return cuda_ops().unpermute_sum(y_RH, row_of_TK, y_TH, write);
   const auto* row_of = row_of_TK.data_ptr<std::int32_t>();
   dispatch_floating(y_TH.scalar_type(), "unpermute_sum", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
     const T* source = y_RH.data_ptr<T>();
     T* target = y_TH.data_ptr<T>();
-    const std::int64_t token_bytes = std::max<std::int64_t>(1, top_k * width * static_cast<std::int64_t>(sizeof(T)));
-    const std::int64_t tokens_per_task = std::max<std::int64_t>(1, kBytesPerTask / token_bytes);
-    at::parallel_for(0, num_tokens, tokens_per_task, [&](std::int64_t begin, std::int64_t end) {
-      std::array<Acc, kColumnBlock> sum;
-      for (std::int64_t t = begin; t < end; ++t) {
-        for (std::int64_t column = 0; column < width; column += kColumnBlock) {
-          const std::int64_t block = std::min(kColumnBlock, width - column);
-          for (std::int64_t k = 0; k < top_k; ++k) {
-            const std::int64_t r = row_of[t * top_k + k];
-            PRIMUS_DCHECK(r >= 0 && r < y_RH.size(0), "permute: token {} asks for row {} of {}", t, r, y_RH.size(0));
-            add_row(source + r * width + column, block, k == 0 ? Write::kOverwrite : Write::kAccumulate, sum.data());
-          }
-          T* to = target + t * width + column;
-          if (write == Write::kAccumulate) add_row(to, block, write, sum.data());
-          store_row(sum.data(), block, to);
-        }
-      }
-    });
+    const std::int64_t token_bytes = top_k * width * static_cast<std::int64_t>(sizeof(T));
+    at::parallel_for(0, num_tokens, tokens_per_task(token_bytes),
+                     [&, top_k = top_k, width = width](std::int64_t begin, std::int64_t end) {
+                       std::array<Acc, kColumnBlock> sum;
+                       for (std::int64_t t = begin; t < end; ++t) {
+                         for (std::int64_t column = 0; column < width; column += kColumnBlock) {
+                           const std::int64_t block = std::min(kColumnBlock, width - column);
+                           for (std::int64_t k = 0; k < top_k; ++k) {
+                             const std::int64_t r = row_of[t * top_k + k];
+                             PRIMUS_DCHECK(r >= 0 && r < y_RH.size(0), "permute: token {} asks for row {} of {}", t, r,
+                                           y_RH.size(0));
+                             add_row(source + r * width + column, block,
+                                     k == 0 ? Write::kOverwrite : Write::kAccumulate, sum.data());
+                           }
+                           T* to = target + t * width + column;
+                           if (write == Write::kAccumulate) add_row(to, block, write, sum.data());
+                           store_row(sum.data(), block, to);
+                         }
+                       }
+                     });
   });
 }
 

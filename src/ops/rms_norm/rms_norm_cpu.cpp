@@ -1,5 +1,6 @@
 #include "ops/rms_norm/rms_norm.hpp"
 
+#include "ops/cuda_ops.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -107,6 +108,7 @@ void rms_norm_forward(const Tensor& x_TH, const Tensor& weight_H, double epsilon
   check_rows(x_TH, x_TH, "x");
   check_rows(y_TH, x_TH, "y");
   check_operands(x_TH, weight_H, rstd_T);
+  if (x_TH.is_cuda()) return cuda_ops().rms_norm_forward(x_TH, weight_H, epsilon, y_TH, rstd_T);
   const std::int64_t width = x_TH.size(1);
   dispatch_floating(x_TH.scalar_type(), "rms_norm_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -131,6 +133,7 @@ void rms_norm_apply(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rs
   check_rows(x_TH, x_TH, "x");
   check_rows(y_TH, x_TH, "y");
   check_operands(x_TH, weight_H, rstd_T);
+  if (x_TH.is_cuda()) return cuda_ops().rms_norm_apply(x_TH, weight_H, rstd_T, y_TH);
   const std::int64_t width = x_TH.size(1);
   dispatch_floating(x_TH.scalar_type(), "rms_norm_apply", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -155,6 +158,9 @@ void rms_norm_backward(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& we
   check_operands(x_TH, weight_H, rstd_T);
   PRIMUS_CHECK(main_grad_H.is_contiguous() && main_grad_H.numel() == x_TH.size(1), "rms_norm: shape of main_grad");
   PRIMUS_CHECK(main_grad_H.scalar_type() == rstd_T.scalar_type(), "rms_norm: element type of main_grad");
+  if (x_TH.is_cuda()) {
+    return cuda_ops().rms_norm_backward(dy_TH, x_TH, weight_H, rstd_T, dx_TH, write, main_grad_H);
+  }
   dispatch_floating(x_TH.scalar_type(), "rms_norm_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (write == Write::kAccumulate) {

@@ -1,5 +1,6 @@
 #include "ops/rope/rope.hpp"
 
+#include "ops/cuda_ops.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -34,12 +35,13 @@ struct Tables {
 };
 
 template <typename Acc>
-Tables<Acc> as_tables(const Tensor& cos_SP, const Tensor& sin_SP) {
+Tables<Acc> as_tables(const Tensor& cos_SP, const Tensor& sin_SP, std::int64_t rows) {
   for (const Tensor& table : {cos_SP, sin_SP}) {
     PRIMUS_CHECK(table.dim() == 2 && table.is_contiguous() && table.sizes() == cos_SP.sizes(), "rope: table shapes");
     PRIMUS_CHECK(table.scalar_type() == c10::CppTypeToScalarType<Acc>::value, "rope: tables must be {}, not {}",
                  c10::toString(c10::CppTypeToScalarType<Acc>::value), c10::toString(table.scalar_type()));
   }
+  PRIMUS_CHECK(rows == 0 || cos_SP.size(0) > 0, "rope: tables without positions");
   return {cos_SP.data_ptr<Acc>(), sin_SP.data_ptr<Acc>(), cos_SP.size(0), cos_SP.size(1)};
 }
 
@@ -97,7 +99,6 @@ void dispatch_layout(RopeLayout layout, Body&& body) {
 // body(row, position) for every row, shared among the threads.
 template <typename Body>
 void for_each_row(std::int64_t rows, std::int64_t elements_per_row, std::int64_t sequence, const Body& body) {
-  PRIMUS_CHECK(rows == 0 || sequence > 0, "rope: tables without positions");
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(elements_per_row, 1));
   at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) body(t, t % sequence);
@@ -113,8 +114,11 @@ void mla_assemble_forward(const Tensor& kv_TAD, const Tensor& k_pe_TP, const Ten
   dispatch_floating(kv_TAD.scalar_type(), "mla_assemble_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const auto tables = as_tables<Acc>(cos_SP, sin_SP);
+    const auto tables = as_tables<Acc>(cos_SP, sin_SP, kv_TAD.size(0));
     const MlaHeads<T> x(kv_TAD, k_pe_TP, q_TAQ, k_TAQ, v_TAV, tables.pairs);
+    if (kv_TAD.is_cuda()) {
+      return cuda_ops().mla_assemble_forward(kv_TAD, k_pe_TP, cos_SP, sin_SP, layout, q_TAQ, k_TAQ, v_TAV);
+    }
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
       for_each_row(x.rows, x.elements_per_row(), tables.sequence, [&](std::int64_t t, std::int64_t s) {
@@ -144,8 +148,11 @@ void mla_assemble_backward(const Tensor& dk_TAQ, const Tensor& dv_TAV, const Ten
   dispatch_floating(dkv_TAD.scalar_type(), "mla_assemble_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const auto tables = as_tables<Acc>(cos_SP, sin_SP);
+    const auto tables = as_tables<Acc>(cos_SP, sin_SP, dkv_TAD.size(0));
     const MlaHeads<T> d(dkv_TAD, dk_pe_TP, dq_TAQ, dk_TAQ, dv_TAV, tables.pairs);
+    if (dkv_TAD.is_cuda()) {
+      return cuda_ops().mla_assemble_backward(dk_TAQ, dv_TAV, cos_SP, sin_SP, layout, dq_TAQ, dkv_TAD, dk_pe_TP);
+    }
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
       for_each_row(d.rows, d.elements_per_row(), tables.sequence, [&](std::int64_t t, std::int64_t s) {
@@ -176,10 +183,11 @@ void rope_apply(const Tensor& cos_SP, const Tensor& sin_SP, RopeLayout layout, R
   dispatch_floating(x_TAD.scalar_type(), "rope_apply", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const auto tables = as_tables<Acc>(cos_SP, sin_SP);
+    const auto tables = as_tables<Acc>(cos_SP, sin_SP, x_TAD.size(0));
     const auto x = as_heads<T>(x_TAD, x_TAD.size(0), x_TAD.size(1), "x");
     PRIMUS_CHECK(2 * tables.pairs <= x.width, "rope: head size {} is smaller than the rotary size {}", x.width,
                  2 * tables.pairs);
+    if (x_TAD.is_cuda()) return cuda_ops().rope_apply(cos_SP, sin_SP, layout, direction, x_TAD);
     dispatch_layout(layout, [&](auto layout_tag) {
       constexpr RopeLayout kLayout = decltype(layout_tag)::kLayout;
       for_each_row(x_TAD.size(0), x.heads * x.width, tables.sequence, [&](std::int64_t t, std::int64_t s) {

@@ -2,29 +2,15 @@
 // Top-k softmax routing and its auxiliary losses, Megatron's semantics (kernels.md section 4).
 // Legend: T tokens, B sequences of the micro-batch, S = T/B, E experts, K top_k. All values fp32 (fp64 in fp64 tests).
 #include "ops/dtype.hpp"
+#include "ops/router/router_options.hpp"
 
 namespace primus::ops {
-
-enum class SoftmaxOrder {
-  kPre,   // softmax over E, choose the top k of it, no renormalisation
-  kPost,  // choose the top k logits, softmax over the chosen (equals pre-softmax with renormalisation)
-};
-
-enum class AuxLossKind { kNone, kAux, kSeqAux };
-
-struct RouterOptions {
-  std::int64_t top_k = 1;
-  SoftmaxOrder softmax_order = SoftmaxOrder::kPre;
-  double scaling_factor = 1.0;
-  AuxLossKind aux_loss = AuxLossKind::kNone;
-  double aux_loss_coefficient = 0.0;
-  std::int64_t num_sequences = 1;  // B, for the sequence-level loss
-};
 
 /// From logits_TE: the chosen experts index_TK (int32, by falling score; ties: lower index first), their probabilities
 /// prob_TK, each expert's number of tokens count_E (int32) and the auxiliary loss, coefficient included, as a tensor of
 /// one element. aux and seq_aux: c·E/(k·n²)·Σ_e P_e·n_e over the n tokens of the micro-batch or of each sequence (then
-/// the mean). NaN logits: throws UserError that names the first token.
+/// the mean). Logits without a softmax (NaN, +inf): a NonFiniteError that names the first token; on a GPU, where
+/// throwing would wait, NaN probabilities for experts 0 .. K−1, so that the step's loss is NaN.
 void router_forward(const Tensor& logits_TE, const RouterOptions& options, Tensor& index_TK, Tensor& prob_TK,
                     Tensor& count_E, Tensor& aux_loss_1);
 

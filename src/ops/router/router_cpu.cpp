@@ -1,6 +1,7 @@
 #include <atomic>
 #include <limits>
 
+#include "ops/cuda_ops.hpp"
 #include "ops/router/router.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
@@ -113,11 +114,21 @@ void select_top_k(const T* row, std::int64_t n, std::int64_t k, T* value, std::i
   }
 }
 
-/// c · E / (k · n²), and for sequences the mean over them: the factor of Σ_e P_e · n_e of one group.
+/// The choices of token t under forced balance; gives the largest of their logits.
+template <typename T>
+T select_in_turn(const T* row, std::int64_t n, std::int64_t k, std::int64_t t, T* value, std::int32_t* index) {
+  T largest = -std::numeric_limits<T>::infinity();
+  for (std::int64_t i = 0; i < k; ++i) {
+    index[i] = static_cast<std::int32_t>((t * k + i) % n);
+    value[i] = row[index[i]];
+    largest = std::max(largest, value[i]);
+  }
+  return largest;
+}
+
+/// Of one group.
 double auxiliary_factor(const Shape& shape, const RouterOptions& options) {
-  const auto n = static_cast<double>(shape.tokens_per_group);
-  return options.aux_loss_coefficient * static_cast<double>(shape.experts) /
-         (static_cast<double>(shape.top_k) * n * n * static_cast<double>(shape.groups));
+  return ops::auxiliary_factor(options, shape.experts, shape.tokens_per_group, shape.groups);
 }
 
 /// Tokens of each expert in each group, [groups, E].
@@ -169,11 +180,18 @@ void forward(const Tensor& logits_TE, const RouterOptions& options, const Shape&
         return;
       }
       T* chosen = prob + t * shape.top_k;
-      select_top_k(row, num_experts, shape.top_k, chosen, index + t * shape.top_k);
+      T chosen_maximum = maximum;
+      if (options.selection == Selection::kForcedBalance) {
+        chosen_maximum = select_in_turn(row, num_experts, shape.top_k, t, chosen, index + t * shape.top_k);
+      } else {
+        select_top_k(row, num_experts, shape.top_k, chosen, index + t * shape.top_k);
+      }
       const T sum = with_aux || options.softmax_order == SoftmaxOrder::kPre
                         ? exponentials(row, maximum, num_experts, exponential.data())
                         : T(1);
-      chosen_probabilities(options, maximum, sum, chosen);
+      // A softmax over the chosen alone is taken from their own maximum, or it could vanish.
+      chosen_probabilities(options, options.softmax_order == SoftmaxOrder::kPost ? chosen_maximum : maximum, sum,
+                           chosen);
       if (with_aux) {
         double* total = unit_probability.data() + u * num_experts;
         const T inverse = T(1) / sum;
@@ -278,6 +296,7 @@ void router_forward(const Tensor& logits_TE, const RouterOptions& options, Tenso
                "router: count must be int32 [E]");
   PRIMUS_CHECK(aux_loss_1.scalar_type() == logits_TE.scalar_type() && aux_loss_1.numel() == 1,
                "router: aux_loss must be one element of the logits' type");
+  if (logits_TE.is_cuda()) return cuda_ops().router_forward(logits_TE, options, index_TK, prob_TK, count_E, aux_loss_1);
   if (logits_TE.scalar_type() == at::kDouble) {
     forward<double>(logits_TE, options, shape, index_TK, prob_TK, count_E, aux_loss_1);
   } else {
@@ -295,6 +314,9 @@ void router_backward(const Tensor& logits_TE, const Tensor& index_TK, const Tens
   PRIMUS_CHECK(dlogits_TE.sizes() == logits_TE.sizes() && dlogits_TE.scalar_type() == logits_TE.scalar_type() &&
                    dlogits_TE.is_contiguous(),
                "router: dlogits must be like logits");
+  if (logits_TE.is_cuda()) {
+    return cuda_ops().router_backward(logits_TE, index_TK, prob_TK, dprob_TK, options, aux_scale, dlogits_TE);
+  }
   if (logits_TE.scalar_type() == at::kDouble) {
     backward<double>(logits_TE, index_TK, prob_TK, dprob_TK, options, aux_scale, shape, dlogits_TE);
   } else {

@@ -1,3 +1,4 @@
+#include "ops/cuda_ops.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/swiglu/swiglu.hpp"
 #include "ops/zone.hpp"
@@ -21,7 +22,7 @@ struct Shape {
   std::int64_t rows, width;
 };
 
-/// Checks h [R, 2F], a [R, F] and the optional tensors; gives the rows to work on and F.
+/// Checks h [R, 2F], a [R, F] and the optional tensors; gives the rows to work on (on a GPU: all) and F.
 Shape checked_shape(const Tensor& h_R2F, const Tensor& a_RF, const Tensor& prob_R, const Tensor& num_rows) {
   PRIMUS_CHECK(
       h_R2F.dim() == 2 && a_RF.dim() == 2 && h_R2F.size(0) == a_RF.size(0) && h_R2F.size(1) == 2 * a_RF.size(1),
@@ -36,6 +37,7 @@ Shape checked_shape(const Tensor& h_R2F, const Tensor& a_RF, const Tensor& prob_
   }
   if (num_rows.defined()) {
     PRIMUS_CHECK(num_rows.scalar_type() == at::kInt && num_rows.numel() == 1, "swiglu: num_rows must be one int32");
+    if (num_rows.is_cuda()) return {rows, a_RF.size(1)};
     const std::int64_t valid = *num_rows.data_ptr<std::int32_t>();
     PRIMUS_CHECK(valid >= 0 && valid <= rows, "swiglu: {} valid rows in a buffer of {}", valid, rows);
     rows = valid;
@@ -81,6 +83,7 @@ Acc backward_row(const T* da, const T* gate, const T* up, Acc prob, std::int64_t
 void swiglu_forward(const Tensor& h_R2F, const Tensor& prob_R, const Tensor& num_rows, Tensor& a_RF) {
   const ZoneScope zone(Zone::kSwiglu);
   const Shape shape = checked_shape(h_R2F, a_RF, prob_R, num_rows);
+  if (h_R2F.is_cuda()) return cuda_ops().swiglu_forward(h_R2F, prob_R, num_rows, a_RF);
   const std::int64_t width = shape.width;
   dispatch_floating(h_R2F.scalar_type(), "swiglu_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -105,6 +108,7 @@ void swiglu_backward(const Tensor& da_RF, const Tensor& h_R2F, const Tensor& pro
   PRIMUS_CHECK(dh_R2F.sizes() == h_R2F.sizes() && dh_R2F.scalar_type() == h_R2F.scalar_type(),
                "swiglu: dh and h do not agree");
   PRIMUS_CHECK(!prob_R.defined() || dprob_R.defined(), "swiglu: dprob is missing");
+  if (h_R2F.is_cuda()) return cuda_ops().swiglu_backward(da_RF, h_R2F, prob_R, num_rows, dh_R2F, dprob_R, a_RF);
   const std::int64_t width = shape.width;
   dispatch_floating(h_R2F.scalar_type(), "swiglu_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;

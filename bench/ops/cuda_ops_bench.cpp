@@ -1,0 +1,164 @@
+// Speed of the CUDA ops on the shapes of the performance page's workload (16,384 tokens, hidden 2048, 64 experts,
+// top-6): cuda_ops_bench [NAME]... (all of them when none is named). Bytes: each input read once, each output written
+// once.
+#include <ATen/ops/rand.h>
+#include <ATen/ops/topk.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "cuda_bench.hpp"
+#include "ops/cuda_plugin.hpp"
+#include "ops/permute/permute.hpp"
+#include "ops/rms_norm/rms_norm.hpp"
+#include "ops/router/router.hpp"
+#include "ops/swiglu/swiglu.hpp"
+
+namespace primus::bench {
+namespace {
+
+using ops::Write;
+
+void bench_rms_norm() {
+  struct Buffers {
+    Tensor x, y, dy, dx, weight, rstd, grad;
+  };
+  for (const std::int64_t width : {std::int64_t{512}, kHidden}) {
+    const double pass = 2.0 * static_cast<double>(kTokens * width);  // bytes of one bf16 tensor
+    auto sets = sets_of(num_buffer_sets(2 * pass), [&] {
+      return Buffers{cuda_randn({kTokens, width}),   cuda_randn({kTokens, width}), cuda_randn({kTokens, width}),
+                     cuda_randn({kTokens, width}),   cuda_randn({width}),          cuda_randn({kTokens}, at::kFloat),
+                     cuda_randn({width}, at::kFloat)};
+    });
+    const std::string shape = fmt::format("T {} H {} bf16", kTokens, width);
+    report_bytes("rms_norm_forward", shape, 2 * pass,
+                 measure_sets(sets, [](Buffers& b) { ops::rms_norm_forward(b.x, b.weight, 1e-6, b.y, b.rstd); }));
+    for (const Write write : {Write::kOverwrite, Write::kAccumulate}) {
+      const bool adds = write == Write::kAccumulate;
+      report_bytes("rms_norm_backward", shape + (adds ? " dx +=" : ""), (adds ? 4 : 3) * pass,
+                   measure_sets(sets, [&](Buffers& b) {
+                     ops::rms_norm_backward(b.dy, b.x, b.weight, b.rstd, b.dx, write, b.grad);
+                   }));
+    }
+  }
+}
+
+void bench_swiglu() {
+  struct Buffers {
+    Tensor h, a, da, prob, dprob;
+  };
+  constexpr std::int64_t rows = kTokens * kTopK;
+  constexpr double pass = 2.0 * rows * kFfn;
+  auto sets = sets_of(2, [] {
+    return Buffers{cuda_randn({rows, 2 * kFfn}), cuda_randn({rows, kFfn}), cuda_randn({rows, kFfn}),
+                   cuda_randn({rows}, at::kFloat), cuda_randn({rows}, at::kFloat)};
+  });
+  const std::string shape = fmt::format("R {} F {} bf16", rows, kFfn);
+  report_bytes("swiglu_forward", shape, 3 * pass,
+               measure_sets(sets, [](Buffers& b) { ops::swiglu_forward(b.h, b.prob, {}, b.a); }));
+  report_bytes("swiglu_backward", shape + " in place", 6 * pass,
+               measure_sets(sets, [](Buffers& b) { ops::swiglu_backward(b.da, b.h, b.prob, {}, b.h, b.dprob, b.a); }));
+}
+
+void bench_permute() {
+  struct Buffers {
+    Tensor index, offsets, row_of, slot_of, x, x_R;
+  };
+  constexpr std::int64_t rows = kTokens * kTopK;
+  const at::TensorOptions int32 = at::TensorOptions(at::kCUDA).dtype(at::kInt);
+  auto sets = sets_of(2, [&] {
+    const Tensor scores = cuda_randn({kTokens, kExperts}, at::kFloat);
+    Buffers b{std::get<1>(at::topk(scores, kTopK)).to(at::kInt),
+              at::empty({kExperts + 1}, int32),
+              at::empty({kTokens, kTopK}, int32),
+              at::empty({rows}, int32),
+              cuda_randn({kTokens, kHidden}),
+              cuda_randn({rows, kHidden})};
+    ops::permute_plan(b.index, kExperts, b.offsets, b.row_of, b.slot_of);
+    return b;
+  });
+  const std::string shape = fmt::format("T {} K {} E {}", kTokens, kTopK, kExperts);
+  report_bytes("permute_plan", shape, 3.0 * 4 * rows, measure_sets(sets, [](Buffers& b) {
+                 ops::permute_plan(b.index, kExperts, b.offsets, b.row_of, b.slot_of);
+               }));
+  const std::string row_shape = fmt::format("T {} K {} H {} bf16", kTokens, kTopK, kHidden);
+  constexpr double pass = 2.0 * kTokens * kHidden;
+  report_bytes("permute_rows", row_shape, (1 + kTopK) * pass,
+               measure_sets(sets, [](Buffers& b) { ops::permute_rows(b.x, b.row_of, b.x_R); }));
+  for (const Write write : {Write::kOverwrite, Write::kAccumulate}) {
+    const bool adds = write == Write::kAccumulate;
+    report_bytes("unpermute_sum", row_shape + (adds ? " y +=" : ""), (kTopK + (adds ? 2 : 1)) * pass,
+                 measure_sets(sets, [&](Buffers& b) { ops::unpermute_sum(b.x_R, b.row_of, b.x, write); }));
+  }
+}
+
+void bench_router() {
+  struct Buffers {
+    Tensor logits, index, prob, count, aux, dlogits;
+  };
+  const at::TensorOptions int32 = at::TensorOptions(at::kCUDA).dtype(at::kInt);
+  auto sets = sets_of(16, [&] {
+    return Buffers{cuda_randn({kTokens, kExperts}, at::kFloat),
+                   at::empty({kTokens, kTopK}, int32),
+                   cuda_randn({kTokens, kTopK}, at::kFloat),
+                   at::empty({kExperts}, int32),
+                   cuda_randn({1}, at::kFloat),
+                   cuda_randn({kTokens, kExperts}, at::kFloat)};
+  });
+  constexpr double logits = 4.0 * kTokens * kExperts;
+  constexpr double choices = 4.0 * kTokens * kTopK;
+  for (const ops::AuxLossKind kind : {ops::AuxLossKind::kNone, ops::AuxLossKind::kAux, ops::AuxLossKind::kSeqAux}) {
+    const ops::RouterOptions options{
+        .top_k = kTopK, .aux_loss = kind, .aux_loss_coefficient = 0.01, .num_sequences = 4};
+    const char* name = kind == ops::AuxLossKind::kNone ? "" : kind == ops::AuxLossKind::kAux ? " aux" : " seq_aux";
+    const std::string shape = fmt::format("T {} E {} K {}{}", kTokens, kExperts, kTopK, name);
+    report_bytes("router_forward", shape, logits + 2 * choices, measure_sets(sets, [&](Buffers& b) {
+                   ops::router_forward(b.logits, options, b.index, b.prob, b.count, b.aux);
+                 }));
+    report_bytes("router_backward", shape, 2 * logits + 3 * choices, measure_sets(sets, [&](Buffers& b) {
+                   ops::router_backward(b.logits, b.index, b.prob, b.prob, options, 1.0, b.dlogits);
+                 }));
+  }
+}
+
+struct Benchmark {
+  std::string_view name;
+  void (*run)();
+};
+constexpr std::array<Benchmark, 11> kBenchmarks = {{{"rms_norm", bench_rms_norm},
+                                                    {"swiglu", bench_swiglu},
+                                                    {"permute", bench_permute},
+                                                    {"router", bench_router},
+                                                    {"gemm", bench_gemm},
+                                                    {"grouped_gemm", bench_grouped_gemm},
+                                                    {"attention", bench_attention},
+                                                    {"rope", bench_rope},
+                                                    {"cross_entropy", bench_cross_entropy},
+                                                    {"embedding", bench_embedding},
+                                                    {"adamw", bench_adamw}}};
+
+}  // namespace
+}  // namespace primus::bench
+
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> wanted(argv + 1, argv + argc);
+  for (const std::string_view name : wanted) {
+    const auto known = [&](const auto& benchmark) { return benchmark.name == name; };
+    if (std::ranges::none_of(primus::bench::kBenchmarks, known)) {
+      fmt::print(stderr, "cuda_ops_bench: unknown benchmark '{}'; there are", name);
+      for (const auto& benchmark : primus::bench::kBenchmarks) fmt::print(stderr, " {}", benchmark.name);
+      fmt::print(stderr, "\n");
+      return 2;
+    }
+  }
+  try {
+    primus::ops::load_cuda_plugin();
+  } catch (const primus::UserError& error) {
+    fmt::print(stderr, "cuda_ops_bench: {}\n", error.what());
+    return 1;
+  }
+  for (const auto& benchmark : primus::bench::kBenchmarks) {
+    if (wanted.empty() || std::ranges::find(wanted, benchmark.name) != wanted.end()) benchmark.run();
+  }
+  return 0;
+}

@@ -1,0 +1,63 @@
+#include "ops/adamw/adamw_cuda.hpp"
+
+#include "ops/cuda_table.hpp"
+#include "ops/gpu/tensor.hpp"
+
+namespace primus::ops::cuda {
+namespace {
+
+Gate gate_of(const UpdateGate& gate) {
+  return {gpu::data<double>(gate.rates_2), gpu::data<double>(gate.grad_scale_1),
+          gpu::data<std::int64_t>(gate.num_steps_1), gpu::data<std::int32_t>(gate.proceed_1)};
+}
+
+void close(const Tensor& loss_sum_1, const Tensor& square_sum_1, double clip_grad, UpdateGate& gate) {
+  launch_close_gate(gpu::data<double>(loss_sum_1), gpu::data<double>(square_sum_1), clip_grad, gate_of(gate),
+                    gpu::current_stream());
+}
+
+void step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, const Tensor& main_grad, Tensor& master,
+          Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight) {
+  const AdamWConstants constants{options.beta1, options.beta2, static_cast<float>(options.epsilon),
+                                 decays == Decays::kYes ? 1 : 0};
+  gpu::dispatch(weight.scalar_type(), "adamw_step", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* own = gpu::data<T>(weight);
+    if (static_cast<const void*>(own) == master.const_data_ptr()) own = nullptr;
+    PRIMUS_CHECK(sizeof(T) == 2 || own == nullptr || master.numel() == 0,
+                 "adamw: on a GPU fp32 weights are their own masters");
+    launch_adamw_step<T>(constants, gate_of(gate), master.numel(),
+                         {gpu::data<float>(main_grad), gpu::data<float>(master), gpu::data<float>(exp_avg),
+                          gpu::data<float>(exp_avg_sq), own},
+                         gpu::current_stream());
+  });
+}
+
+void add_squares(const Tensor& x, Tensor& sum_1) {
+  const Tensor partial = at::empty({sum_of_squares_parts(x.numel())}, sum_1.options());
+  gpu::dispatch(x.scalar_type(), "add_sum_of_squares", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch_add_sum_of_squares<T>(x.numel(), gpu::data<T>(x), gpu::data<double>(partial), gpu::data<double>(sum_1),
+                                 gpu::current_stream());
+  });
+}
+
+bool nonfinite(const Tensor& x) {
+  const Tensor found = at::zeros({1}, x.options().dtype(at::kInt));
+  gpu::dispatch(x.scalar_type(), "has_nonfinite", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch_has_nonfinite<T>(x.numel(), gpu::data<T>(x), gpu::data<std::int32_t>(found), gpu::current_stream());
+  });
+  return found.item<std::int32_t>() != 0;
+}
+
+}  // namespace
+
+void register_adamw(CudaOps& ops) {
+  ops.close_gate = close;
+  ops.adamw_step = step;
+  ops.add_sum_of_squares = add_squares;
+  ops.has_nonfinite = nonfinite;
+}
+
+}  // namespace primus::ops::cuda

@@ -1,0 +1,248 @@
+// Streaming kernels: a fixed number of blocks walks each tensor, with as many 16-byte loads in flight as hide the
+// memory's latency.
+#include "ops/adamw/adamw_cuda.hpp"
+#include "ops/gpu/device.cuh"
+
+namespace primus::ops::cuda {
+namespace {
+
+using gpu::blocks_for;
+using gpu::Pack;
+
+constexpr int kBlock = 256;
+constexpr int kUnroll = 2;  // packs of each tensor that a thread has in flight
+// Blocks that an H200 holds at a time, or a multiple of them.
+constexpr unsigned kUpdateBlocks = 132 * 4;
+// Part of the sum's definition: its bits must not depend on the device.
+constexpr int kSumBlocks = 132 * 6;
+constexpr int kSumBlock = 256;
+constexpr int kSumPacks = 4;
+
+unsigned at_most(unsigned limit, unsigned blocks) {
+  return blocks < limit ? blocks : limit;
+}
+
+// --- update
+// -----------------------------------------------------------------------------------------------------------
+
+/// What one step multiplies by.
+struct StepConstants {
+  float scale, beta1, one_minus_beta1, beta2, one_minus_beta2, first_correction, second_correction, epsilon, decay,
+      learning_rate;
+};
+
+__device__ StepConstants constants_of(const AdamWConstants& c, const Gate& gate) {
+  const auto step = static_cast<double>(*gate.num_steps);
+  return {static_cast<float>(*gate.grad_scale),
+          static_cast<float>(c.beta1),
+          static_cast<float>(1.0 - c.beta1),
+          static_cast<float>(c.beta2),
+          static_cast<float>(1.0 - c.beta2),
+          static_cast<float>(1.0 / (1.0 - pow(c.beta1, step))),
+          static_cast<float>(1.0 / (1.0 - pow(c.beta2, step))),
+          c.epsilon,
+          c.decays != 0 ? static_cast<float>(gate.rates[1]) : 0.0F,
+          static_cast<float>(gate.rates[0])};
+}
+
+/// The CPU op's operations in its order.
+__device__ void update(const StepConstants& c, float grad, float& master, float& exp_avg, float& exp_avg_sq) {
+  const float g = grad * c.scale;
+  exp_avg = fmaf(c.beta1, exp_avg, c.one_minus_beta1 * g);
+  exp_avg_sq = fmaf(c.beta2, exp_avg_sq, c.one_minus_beta2 * (g * g));
+  const float direction = exp_avg * c.first_correction / (sqrtf(exp_avg_sq * c.second_correction) + c.epsilon);
+  master = fmaf(-c.learning_rate, fmaf(c.decay, master, direction), master);
+}
+
+/// Four weights rounded to bf16.
+__device__ void store_weights(const float (&value)[4], gpu::Bf16* to) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(gpu::round_pair(value[0], value[1]), gpu::round_pair(value[2], value[3]));
+}
+
+struct Four {
+  float value[4];
+
+  __device__ static Four load(const float* from) {
+    const auto pack = Pack<float>::load(from);
+    return {{pack.at(0), pack.at(1), pack.at(2), pack.at(3)}};
+  }
+  __device__ void store(float* to) const { Pack<float>::from(value).store(to); }
+};
+
+/// kUnroll fours of elements from group `first` on, kBlock fours apart: neighbouring threads take neighbouring packs.
+template <typename T>
+__device__ void update_groups(const StepConstants& c, std::int64_t first, std::int64_t groups,
+                              const AdamWTensors<T>& a) {
+  Four grad[kUnroll], master[kUnroll], exp_avg[kUnroll], exp_avg_sq[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::int64_t i = (first + u * kBlock) * 4;
+    if (first + u * kBlock >= groups) break;
+    grad[u] = Four::load(a.main_grad + i);
+    master[u] = Four::load(a.master + i);
+    exp_avg[u] = Four::load(a.exp_avg + i);
+    exp_avg_sq[u] = Four::load(a.exp_avg_sq + i);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::int64_t i = (first + u * kBlock) * 4;
+    if (first + u * kBlock >= groups) break;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      update(c, grad[u].value[j], master[u].value[j], exp_avg[u].value[j], exp_avg_sq[u].value[j]);
+    }
+    master[u].store(a.master + i);
+    exp_avg[u].store(a.exp_avg + i);
+    exp_avg_sq[u].store(a.exp_avg_sq + i);
+    if constexpr (sizeof(T) == 2) store_weights(master[u].value, a.weight + i);
+  }
+}
+
+/// The first `groups` fours of elements by packs, what is left one by one.
+template <typename T>
+__global__ void __launch_bounds__(kBlock, 4)
+    adamw_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, AdamWTensors<T> a) {
+  __shared__ StepConstants shared;
+  if (*gate.proceed == 0) return;
+  if (threadIdx.x == 0) shared = constants_of(given, gate);
+  __syncthreads();
+  const StepConstants c = shared;
+  constexpr std::int64_t kTile = std::int64_t{kBlock} * kUnroll;
+  for (std::int64_t tile = blockIdx.x * kTile; tile < groups; tile += gridDim.x * kTile) {
+    update_groups(c, tile + threadIdx.x, groups, a);
+  }
+  const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
+  for (std::int64_t i = groups * 4 + std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) {
+    update(c, a.main_grad[i], a.master[i], a.exp_avg[i], a.exp_avg_sq[i]);
+    if (a.weight != nullptr) a.weight[i] = gpu::from_float<T>(a.master[i]);
+  }
+}
+
+__global__ void close_gate_kernel(const double* loss_sum, const double* square_sum, double clip_grad, Gate gate) {
+  const double norm = sqrt(*square_sum);
+  const bool proceed = isfinite(*loss_sum) && isfinite(norm);
+  const double scale = clip_grad / (norm + 1e-6);
+  *gate.grad_scale = clip_grad > 0.0 && scale < 1.0 ? scale : 1.0;
+  *gate.num_steps += proceed ? 1 : 0;
+  *gate.proceed = proceed ? 1 : 0;
+}
+
+// --- reductions
+// -------------------------------------------------------------------------------------------------------
+
+/// The block's sum in thread 0, always added in the same order.
+__device__ double block_sum(double value) {
+  __shared__ double sums[kSumBlock / 32];
+  value = gpu::lane_sum<32>(value);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  double sum = 0.0;
+  for (int i = 0; i < kSumBlock / 32; ++i) sum += sums[i];
+  return sum;
+}
+
+/// In fp64 from the first addition on: fp32 squares overflow at 1.8e19.
+__device__ double square(float value) {
+  return static_cast<double>(value) * static_cast<double>(value);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kSumBlock)
+    square_sum_kernel(std::int64_t packs, std::int64_t count, const T* x, double* partial, double* sum) {
+  constexpr int kSize = Pack<T>::kSize;
+  const std::int64_t thread = std::int64_t{blockIdx.x} * kSumBlock + threadIdx.x;
+  const std::int64_t threads = std::int64_t{gridDim.x} * kSumBlock;
+  double lane[2] = {0.0, 0.0};
+  for (std::int64_t first = thread; first < packs; first += kSumPacks * threads) {
+    Pack<T> pack[kSumPacks];
+#pragma unroll
+    for (int p = 0; p < kSumPacks; ++p) {
+      const std::int64_t place = first + p * threads;
+      pack[p] = place < packs ? Pack<T>::load(x + place * kSize) : Pack<T>::zero();
+    }
+#pragma unroll
+    for (int p = 0; p < kSumPacks; ++p) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) lane[i % 2] += square(pack[p].at(i));
+    }
+  }
+  for (std::int64_t i = packs * kSize + thread; i < count; i += threads) lane[0] += square(gpu::to_float(x[i]));
+  const double total = block_sum(lane[0] + lane[1]);
+  if (threadIdx.x != 0) return;
+  if (gridDim.x == 1) {
+    *sum += total;
+  } else {
+    partial[blockIdx.x] = total;
+  }
+}
+
+__global__ void __launch_bounds__(kSumBlock) add_partials_kernel(int parts, const double* partial, double* sum) {
+  double value = 0.0;
+  for (int part = threadIdx.x; part < parts; part += kSumBlock) value += partial[part];
+  const double total = block_sum(value);
+  if (threadIdx.x == 0) *sum += total;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlock) nonfinite_kernel(std::int64_t count, const T* x, std::int32_t* found) {
+  const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) {
+    if (!isfinite(gpu::to_float(x[i]))) *found = 1;
+  }
+}
+
+template <typename... Pointer>
+bool are_packed(const Pointer*... pointer) {
+  return (gpu::is_packed(pointer, 0) && ...);
+}
+
+}  // namespace
+
+template <typename T>
+void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+                       const AdamWTensors<T>& tensors, gpu::Stream stream) {
+  if (count == 0) return;
+  const bool is_packed =
+      are_packed(tensors.main_grad, tensors.master, tensors.exp_avg, tensors.exp_avg_sq, tensors.weight);
+  const std::int64_t groups = is_packed ? count / 4 : 0;
+  const unsigned blocks = at_most(kUpdateBlocks, blocks_for(count, kBlock * (is_packed ? 4 * kUnroll : 1)));
+  adamw_kernel<T><<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
+}
+
+void launch_close_gate(const double* loss_sum, const double* square_sum, double clip_grad, const Gate& gate,
+                       gpu::Stream stream) {
+  close_gate_kernel<<<1, 1, 0, stream>>>(loss_sum, square_sum, clip_grad, gate);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
+}
+
+int sum_of_squares_parts(std::int64_t count) {
+  return static_cast<int>(at_most(kSumBlocks, blocks_for(count, kSumBlock * kSumPacks * 4)));
+}
+
+template <typename T>
+void launch_add_sum_of_squares(std::int64_t count, const T* x, double* partial, double* sum, gpu::Stream stream) {
+  if (count == 0) return;
+  const int parts = sum_of_squares_parts(count);
+  const std::int64_t packs = gpu::is_packed(x, 0) ? count / Pack<T>::kSize : 0;
+  square_sum_kernel<T><<<parts, kSumBlock, 0, stream>>>(packs, count, x, partial, sum);
+  if (parts > 1) add_partials_kernel<<<1, kSumBlock, 0, stream>>>(parts, partial, sum);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
+}
+
+template <typename T>
+void launch_has_nonfinite(std::int64_t count, const T* x, std::int32_t* found, gpu::Stream stream) {
+  if (count == 0) return;
+  nonfinite_kernel<T><<<at_most(kSumBlocks, blocks_for(count, kBlock)), kBlock, 0, stream>>>(count, x, found);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
+}
+
+#define PRIMUS_INSTANTIATE(T)                                                                                  \
+  template void launch_adamw_step<T>(const AdamWConstants&, const Gate&, std::int64_t, const AdamWTensors<T>&, \
+                                     gpu::Stream);                                                             \
+  template void launch_add_sum_of_squares<T>(std::int64_t, const T*, double*, double*, gpu::Stream);           \
+  template void launch_has_nonfinite<T>(std::int64_t, const T*, std::int32_t*, gpu::Stream);
+PRIMUS_INSTANTIATE(float)
+PRIMUS_INSTANTIATE(gpu::Bf16)
+
+}  // namespace primus::ops::cuda

@@ -1,0 +1,49 @@
+#pragma once
+// Kernels of adamw on raw pointers; no torch headers. Gradients, masters and moments are fp32; T, the weights' type, is
+// float or gpu::Bf16.
+#include "ops/gpu/runtime.hpp"
+#include "ops/gpu/types.hpp"
+
+namespace primus::ops::cuda {
+
+struct AdamWConstants {
+  double beta1, beta2;
+  float epsilon;
+  int decays;  // 0: the weight decay does not apply
+};
+
+/// The gate's tensors, on the device.
+struct Gate {
+  double* rates;
+  double* grad_scale;
+  std::int64_t* num_steps;
+  std::int32_t* proceed;
+};
+
+template <typename T>
+struct AdamWTensors {
+  const float* main_grad;
+  float* master;
+  float* exp_avg;
+  float* exp_avg_sq;
+  T* weight;  // nullptr: the master is the weight
+};
+
+template <typename T>
+void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+                       const AdamWTensors<T>& tensors, gpu::Stream stream);
+
+void launch_close_gate(const double* loss_sum, const double* square_sum, double clip_grad, const Gate& gate,
+                       gpu::Stream stream);
+
+/// Partial sums (fp64) of launch_add_sum_of_squares: its scratch. None are needed where there is one part.
+int sum_of_squares_parts(std::int64_t count);
+
+template <typename T>
+void launch_add_sum_of_squares(std::int64_t count, const T* x, double* partial, double* sum, gpu::Stream stream);
+
+/// found <- 1 if any element is NaN or infinite; else it stays.
+template <typename T>
+void launch_has_nonfinite(std::int64_t count, const T* x, std::int32_t* found, gpu::Stream stream);
+
+}  // namespace primus::ops::cuda

@@ -1,0 +1,17 @@
+#pragma once
+// Causal attention through ATen's products: any device, element type and sizes; scores are held for a block of queries
+// at a time. Correct rather than fast.
+#include "ops/dtype.hpp"
+
+namespace primus::ops {
+
+void attention_plain_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, double scale,
+                             Tensor& context_BSAV, Tensor& lse_BAS);
+
+struct AttentionBackwardTensors {
+  const Tensor &dcontext, &q, &k, &v, &context, &lse;
+  Tensor &dq, &dk, &dv;
+};
+void attention_plain_backward(const AttentionBackwardTensors& tensors, double scale);
+
+}  // namespace primus::ops

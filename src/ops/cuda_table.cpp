@@ -1,0 +1,53 @@
+// Entry point of libprimus_cuda.so.
+#include "ops/cuda_table.hpp"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include "ops/cuda_plugin.hpp"
+#include "ops/gpu/runtime.hpp"
+
+namespace primus::ops::cuda {
+namespace {
+
+CudaOps all_ops() {
+  CudaOps ops;
+  for (const auto add :
+       {register_rms_norm, register_swiglu, register_permute, register_router, register_gemm, register_grouped_gemm,
+        register_attention, register_rope, register_cross_entropy, register_embedding, register_adamw}) {
+    add(ops);
+  }
+  return ops;
+}
+
+DeviceMemory memory() {
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  return {stats.allocated_bytes[kAll].peak, stats.reserved_bytes[kAll].peak};
+}
+
+void synchronize() {
+  PRIMUS_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+std::string device_problem() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaErrorNoDevice) return "the driver finds no NVIDIA device (is it visible: CUDA_VISIBLE_DEVICES?)";
+  if (error == cudaErrorInsufficientDriver) {
+    return fmt::format("no NVIDIA driver, or one older than CUDA {}.{} needs", CUDART_VERSION / 1000,
+                       CUDART_VERSION % 1000 / 10);
+  }
+  if (error != cudaSuccess) return fmt::format("the NVIDIA driver says: {}", cudaGetErrorString(error));
+  return devices > 0 ? "" : "the driver finds no NVIDIA device";
+}
+
+}  // namespace
+}  // namespace primus::ops::cuda
+
+extern "C" __attribute__((visibility("default"))) const primus::ops::CudaPlugin* primus_cuda_plugin() {
+  static const primus::ops::CudaPlugin plugin = {primus::ops::kCudaPluginBuild,  sizeof(primus::ops::CudaPlugin),
+                                                 primus::ops::cuda::all_ops(),   primus::ops::cuda::memory,
+                                                 primus::ops::cuda::synchronize, primus::ops::cuda::device_problem};
+  return &plugin;
+}

@@ -1,0 +1,30 @@
+#pragma once
+// Which device a run computes on, and how full it is.
+#include <string_view>
+
+#include "ops/dtype.hpp"
+
+namespace primus::ops {
+
+/// kAuto: a GPU if this build has its half and the machine has a device, else the CPU.
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+
+/// "auto", "cpu", "cuda"; nothing for another word.
+std::optional<DeviceChoice> device_choice(std::string_view word);
+
+/// The device of this process; loads the GPU half when it is a GPU. With kCuda a UserError says what is missing; with
+/// kAuto `why_cpu` does, where a device is there that cannot be used.
+at::Device select_device(DeviceChoice choice, std::string& why_cpu);
+
+struct DeviceMemory {
+  std::int64_t peak_bytes = 0;      // of what tensors hold
+  std::int64_t reserved_bytes = 0;  // with what the allocator keeps for later
+};
+
+/// Of this process on a device.
+DeviceMemory device_memory(at::Device device);
+
+/// Waits until the device has done all that it was given; on the CPU nothing waits.
+void synchronize(at::Device device);
+
+}  // namespace primus::ops

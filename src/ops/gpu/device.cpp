@@ -1,0 +1,31 @@
+#include "ops/gpu/device.hpp"
+
+#include <map>
+#include <mutex>
+
+#include "ops/gpu/runtime.hpp"
+
+namespace primus::gpu {
+namespace {
+
+int attribute(cudaDeviceAttr name, int device) {
+  int value = 0;
+  PRIMUS_CUDA_CHECK(cudaDeviceGetAttribute(&value, name, device));
+  return value;
+}
+
+}  // namespace
+
+const DeviceInfo& device_info() {
+  static std::mutex mutex;
+  static std::map<int, DeviceInfo> known;
+  int device = 0;
+  PRIMUS_CUDA_CHECK(cudaGetDevice(&device));
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(device);
+  if (found != known.end()) return found->second;
+  return known[device] = {attribute(cudaDevAttrComputeCapabilityMajor, device),
+                          attribute(cudaDevAttrMultiProcessorCount, device)};
+}
+
+}  // namespace primus::gpu

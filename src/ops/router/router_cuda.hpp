@@ -1,0 +1,52 @@
+#pragma once
+// Kernels of the router on raw pointers; no torch headers. All values fp32.
+#include "ops/gpu/runtime.hpp"
+#include "ops/router/router_options.hpp"
+
+namespace primus::ops::cuda {
+
+inline constexpr std::int64_t kMaxRouterExperts = 1024;
+
+struct RouterShape {
+  std::int64_t tokens;
+  int experts, top_k;
+  std::int64_t groups;  // that the auxiliary loss takes means over: sequences, or the micro-batch as one
+  std::int64_t tokens_per_group;
+
+  // Tokens of one block: part of the auxiliary loss's definition, so that its bits depend on nothing else.
+  static constexpr int kUnit = 64;
+  constexpr std::int64_t units_per_group() const { return (tokens_per_group + kUnit - 1) / kUnit; }
+  constexpr std::int64_t units() const { return groups * units_per_group(); }
+};
+
+struct RouterForward {
+  const float* logits;
+  SoftmaxOrder order;
+  Selection selection;
+  float scaling;
+  double aux_factor;  // of Σ_e P_e · n_e in the auxiliary loss; 0: no such loss
+  std::int32_t* index;
+  float* prob;
+  std::int32_t* count;
+  float* aux_loss;
+  float* unit_probability;   // scratch [units, E]; nullptr without an auxiliary loss
+  std::int32_t* unit_count;  // scratch [units, E]
+};
+
+void launch_router_forward(RouterShape shape, const RouterForward& tensors, gpu::Stream stream);
+
+struct RouterBackward {
+  const float* logits;
+  const std::int32_t* index;
+  const float* prob;
+  const float* dprob;
+  SoftmaxOrder order;
+  float scaling;
+  double aux_factor;          // as above, times the loss's own gradient
+  std::int32_t* group_count;  // scratch [groups, E]; nullptr without an auxiliary loss
+  float* dlogits;
+};
+
+void launch_router_backward(RouterShape shape, const RouterBackward& tensors, gpu::Stream stream);
+
+}  // namespace primus::ops::cuda

@@ -1,0 +1,86 @@
+#pragma once
+// A whole model with its optimizer and step runner, and global batches for it.
+#include <ATen/TensorOperators.h>
+
+#include "engine/step_runner.hpp"
+#include "nn/specs.hpp"
+#include "support/tensors.hpp"
+
+namespace primus::test {
+
+/// A global batch of B sequences.
+struct Data {
+  Tensor ids_BS, labels_BS, mask_BS;
+  double num_tokens() const { return std::max(mask_BS.sum().item<double>(), 1.0); }
+};
+
+inline Data random_data(const model::ModelSpec& spec, model::BatchShape batch, std::mt19937_64& generator) {
+  Data data;
+  data.ids_BS = random_int({batch.num_sequences, batch.seq_length}, at::kLong, 0, spec.vocab_size, generator);
+  data.labels_BS = random_int({batch.num_sequences, batch.seq_length}, at::kLong, 0, spec.vocab_size, generator);
+  data.mask_BS = random_int({batch.num_sequences, batch.seq_length}, at::kDouble, 0, 3, generator).clamp_max(1.0);
+  return data;
+}
+
+/// A model with its parameters, optimizer and runner.
+struct Rig {
+  Rig(const model::ModelSpec& model_spec, const model::NumericPolicy& policy, model::LossFusion fusion,
+      model::BatchShape micro_batch, at::Device device = at::kCPU)
+      : spec(model_spec),
+        store(model::model_parameters(spec), policy, 5, device),
+        model(spec, policy, fusion, store),
+        optimizer(store, policy, {}),
+        runner(spec, {.policy = policy, .loss_fusion = fusion, .micro_batch = micro_batch, .clip_grad = 0.0}, model,
+               store, optimizer),
+        statistics(ops::to_aten(policy.statistics)) {}
+
+  std::vector<nn::MicroBatchInput> cut(const Data& data, std::int64_t sequences) const {
+    std::vector<nn::MicroBatchInput> micro_batches;
+    for (std::int64_t begin = 0; begin < data.ids_BS.size(0); begin += sequences) {
+      micro_batches.push_back(
+          {.ids_T = data.ids_BS.narrow(0, begin, sequences).reshape({-1}).to(store.device()),
+           .loss = {.label_T = data.labels_BS.narrow(0, begin, sequences).reshape({-1}).to(store.device()),
+                    .mask_T = data.mask_BS.narrow(0, begin, sequences).reshape({-1}).to(statistics).to(store.device()),
+                    .inverse_num_tokens = 1.0 / data.num_tokens()}});
+    }
+    return micro_batches;
+  }
+
+  /// One step at learning rate 0: gradients are left, weights are not moved.
+  engine::StepResult step(const Data& data, std::int64_t sequences, double learning_rate = 0.0) {
+    const std::vector<nn::MicroBatchInput> micro_batches = cut(data, sequences);
+    const schedule::Schedule table = schedule::one_forward_one_backward(
+        {.num_ranks = 1, .num_micro_batches = static_cast<int>(micro_batches.size())});
+    return runner.run(table.actions({0}), {.micro_batches = micro_batches,
+                                           .num_tokens = data.num_tokens(),
+                                           .learning_rate = learning_rate,
+                                           .weight_decay = 0.1});
+  }
+
+  model::ModelSpec spec;
+  nn::ParameterStore store;
+  nn::Model model;
+  engine::AdamWOptimizer optimizer;
+  engine::StepRunner runner;
+  at::ScalarType statistics;
+};
+
+inline double worst_difference(const nn::ParameterStore& a, const nn::ParameterStore& b) {
+  double largest_norm = 0.0;
+  for (const auto& parameter : b.all()) {
+    if (parameter->main_grad.defined())
+      largest_norm = std::max(largest_norm, parameter->main_grad.norm().item<double>());
+  }
+  double worst = 0.0;
+  for (std::size_t i = 0; i < a.all().size(); ++i) {
+    const Tensor& expected = b.all()[i]->main_grad;
+    if (!expected.defined()) continue;
+    // A gradient that is zero by mathematics (a gate that is always 1) is rounding noise on both sides.
+    const double noise = (expected.scalar_type() == at::kDouble ? 1e-13 : 1e-6) * largest_norm;
+    const bool is_noise = expected.norm().item<double>() < noise && a.all()[i]->main_grad.norm().item<double>() < noise;
+    if (!is_noise) worst = std::max(worst, relative_error(a.all()[i]->main_grad, expected));
+  }
+  return worst;
+}
+
+}  // namespace primus::test
