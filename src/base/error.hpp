@@ -40,9 +40,10 @@ struct Problem {
   std::string expected;  // for instance "integer >= 1"
   std::string found;     // the text that was given
   std::string nearest;   // nearest valid name, or the change that would make it legal
+  std::string excerpt;   // the text around the fault and a caret below it, in lines of their own
 };
 
-/// Text of a problem: "file:line: key: message (expected …, found …); did you mean '…'?".
+/// Text of a problem: "file:line: key: message (expected …, found …); did you mean '…'?", and the excerpt below it.
 std::string to_text(const Problem& problem);
 
 /// Wrong arguments or configuration: every problem found in one run. Exit code 2.
@@ -52,6 +53,9 @@ class ConfigError : public UserError {
   const std::vector<Problem>& problems() const { return problems_; }
 
  private:
+  enum class Checked { kYes };  // every field can be shown on a terminal
+  ConfigError(std::vector<Problem> problems, Checked);
+
   std::vector<Problem> problems_;
 };
 

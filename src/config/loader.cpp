@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <system_error>
 #include <utility>
 
-#include "base/files.hpp"
 #include "base/text.hpp"
 #include "config/yaml_reader.hpp"
 
@@ -75,13 +75,25 @@ class ChainLoader {
       problems_.push_back(std::move(problem));
       return std::nullopt;
     }
-    try {
-      return read_file(path);
-    } catch (const UserError& failure) {
-      problem.message = failure.what();
-      problems_.push_back(std::move(problem));
-      return std::nullopt;
-    }
+    std::optional<std::string> content = beginning_of(path);
+    if (content) return content;
+    problem.message = fs::is_directory(path, error) ? fmt::format("'{}' is a folder", shown(path))
+                                                    : fmt::format("file '{}' cannot be read", shown(path));
+    problem.expected = "a YAML file";
+    problems_.push_back(std::move(problem));
+    return std::nullopt;
+  }
+
+  // No more than shows that a file is too large: it may be a device that never ends.
+  static std::optional<std::string> beginning_of(const fs::path& path) {
+    std::error_code error;
+    std::ifstream stream(path, std::ios::binary);
+    if (!stream || fs::is_directory(path, error)) return std::nullopt;
+    std::string content(kMaxYamlBytes + 1, '\0');
+    stream.read(content.data(), static_cast<std::streamsize>(content.size()));
+    if (stream.bad()) return std::nullopt;
+    content.resize(static_cast<std::size_t>(stream.gcount()));
+    return content;
   }
 
   static std::string nearest_file(const fs::path& path) {

@@ -42,7 +42,10 @@ std::string found_text(const Node& node) {
   constexpr std::size_t kLongest = 60;
   if (node.kind == Node::Kind::kList) return node.items.empty() ? "an empty list" : "a list";
   if (node.kind == Node::Kind::kMap) return "a map";
-  const std::string shown = node.text.size() > kLongest ? node.text.substr(0, kLongest) + "…" : node.text;
+  std::size_t end = std::min(node.text.size(), kLongest);
+  // Not within a character of several bytes.
+  while (end > 0 && end < node.text.size() && (static_cast<unsigned char>(node.text[end]) & 0xC0U) == 0x80U) --end;
+  const std::string shown = node.text.substr(0, end) + (end < node.text.size() ? "…" : "");
   const Value value = untyped_value(node);
   if (value.is_null()) return "null";
   if (std::holds_alternative<std::string>(value.data)) return fmt::format("text '{}'", shown);

@@ -41,15 +41,21 @@ std::string snake(std::string_view text) {
 }
 
 // Does the bracket that opens the text close at its very end? "[0]*1+[1]*26" is a pattern, not a list.
-bool is_bracketed(std::string_view text) {
-  if (text.size() < 2 || (text.front() != '[' && text.front() != '{')) return false;
+bool is_bracketed(std::string_view text, std::string_view openings) {
+  if (text.size() < 2 || openings.find(text.front()) == std::string_view::npos) return false;
   int depth = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '[' || text[i] == '{') ++depth;
-    if (text[i] == ']' || text[i] == '}') --depth;
+    if (text[i] == '[' || text[i] == '{' || text[i] == '(') ++depth;
+    if (text[i] == ']' || text[i] == '}' || text[i] == ')') --depth;
     if (depth == 0) return i + 1 == text.size();
   }
   return false;
+}
+
+// Is the key's value a list, so that Python's (0, 1) can only mean one?
+bool is_list(const Key* row) {
+  return row &&
+         (row->type == KeyType::kIntList || row->type == KeyType::kRealList || row->type == KeyType::kTextList);
 }
 
 void stamp(Node& node) {
@@ -58,11 +64,17 @@ void stamp(Node& node) {
   for (Node::Entry& entry : node.entries) stamp(entry.value);
 }
 
-Node value_node(std::string_view text) {
+Node value_node(std::string_view text, const Key* row = nullptr) {
   Node node;
-  if (is_bracketed(text)) {
+  const bool is_tuple = is_list(row) && is_bracketed(text, "(");
+  if (is_tuple || is_bracketed(text, "[{")) {
     std::vector<Problem> problems;
-    Node parsed = read_yaml(text, std::string(kPlace), problems);
+    std::string list(text);
+    if (is_tuple) {
+      list.front() = '[';
+      list.back() = ']';
+    }
+    Node parsed = read_yaml(list, std::string(kPlace), problems);
     if (problems.empty()) node = std::move(parsed);
   }
   if (node.kind == Node::Kind::kScalar) {
@@ -109,7 +121,8 @@ class OverrideParser {
 
   void assignment(std::string_view text, const std::string& written) {
     const std::size_t equals = text.find('=');
-    add(snake(text.substr(0, equals)), written, value_node(text.substr(equals + 1)));
+    const std::string key = snake(text.substr(0, equals));
+    add(key, written, value_node(text.substr(equals + 1), row_of(key)));
   }
 
   void option(const std::string& word) {
@@ -130,7 +143,7 @@ class OverrideParser {
       const Key* negated = find_key(std::string_view(key).substr(3));
       if (negated && negated->type == KeyType::kBool) return add(key.substr(3), word, value_node("false"));
     }
-    if (takes_next_word(row)) return add(key, word, value_node(words_[position_++]));
+    if (takes_next_word(row)) return add(key, word, value_node(words_[position_++], row));
     add(key, word, value_node("true"));
   }
 

@@ -63,7 +63,7 @@ std::vector<Problem> distinct(std::vector<Problem> problems) {
 
 class Resolver {
  public:
-  explicit Resolver(const ResolveRequest& request) : request_(request), merger_(problems_) {}
+  explicit Resolver(const ResolveRequest& request) : request_(request), merger_(setting_problems_) {}
 
   Resolution run() {
     const Node root = load_file(request_.file, problems_);
@@ -76,10 +76,13 @@ class Resolver {
     read_overrides();
     check_identity(root);
     check_identity_names();
-    if (!problems_.empty()) throw ConfigError(distinct(std::move(problems_)));
+    // Rules read every setting: without presets they would only tell what follows from that.
+    const bool is_whole = problems_.empty();
+    problems_.insert(problems_.end(), setting_problems_.begin(), setting_problems_.end());
+    if (!is_whole) throw ConfigError(distinct(std::move(problems_)));
     merger_.apply_to(result_.experiment);
     apply_rules();
-    collect_key_states();
+    if (setting_problems_.empty() && has_plausible_sizes(result_.experiment)) collect_key_states();
     if (!problems_.empty()) throw ConfigError(distinct(std::move(problems_)));
     return std::move(result_);
   }
@@ -289,16 +292,42 @@ class Resolver {
   }
 
   void apply_rules() {
-    result_.world =
-        request_.world.value_or(WorldSize{smallest_world(result_.experiment), "the smallest that is legal"});
-    RuleContext context(result_.experiment, request_.purpose, result_.world, file_);
-    for (const Rule& rule : all_rules()) {
-      context.enter(rule.name);
-      rule.apply(context);
+    constexpr std::int64_t kMaxProcesses = 10'000'000;
+    const bool is_plausible = has_plausible_sizes(result_.experiment);
+    result_.world = request_.world.value_or(
+        WorldSize{is_plausible ? smallest_world(result_.experiment) : 1, "the smallest that is legal"});
+    if (result_.world.size < 1 || result_.world.size > kMaxProcesses) {
+      add_problem({.message = fmt::format("no run has so many processes ({})", result_.world.source)},
+                  fmt::format("1 to {}", kMaxProcesses), std::to_string(result_.world.size));
+      return;
     }
-    problems_.insert(problems_.end(), context.problems().begin(), context.problems().end());
+    RuleContext context(result_.experiment, request_.purpose, result_.world, file_);
+    for (const RuleGroup& group : rule_groups()) {
+      for (const Rule& rule : group.rules) {
+        context.enter(rule.name);
+        rule.apply(context);
+      }
+      if (!is_plausible) break;
+    }
+    for (const Problem& problem : context.problems()) {
+      if (!follows_from_setting_problems(problem)) problems_.push_back(problem);
+    }
     result_.notes.insert(result_.notes.end(), context.notes().begin(), context.notes().end());
     result_.planned = context.planned();
+  }
+
+  // A setting that could not be read leaves the inherited value in its place; what a rule then says about that key is
+  // not the user's fault. The same for the key that a misspelt name was meant to be.
+  bool follows_from_setting_problems(const Problem& problem) const {
+    const std::string text = to_text(problem);
+    return std::any_of(setting_problems_.begin(), setting_problems_.end(), [&](const Problem& cause) {
+      const std::string name = cause.key.substr(cause.key.find_last_of(".-") + 1);
+      const std::size_t quote = cause.nearest.find('\'');
+      const std::string meant = quote == std::string::npos
+                                    ? name
+                                    : cause.nearest.substr(quote + 1, cause.nearest.rfind('\'') - quote - 1);
+      return text.find(name) != std::string::npos || text.find(meant) != std::string::npos;
+    });
   }
 
   void collect_key_states() {
@@ -347,6 +376,7 @@ class Resolver {
 
   const ResolveRequest& request_;
   std::vector<Problem> problems_;
+  std::vector<Problem> setting_problems_;  // unknown keys and values that do not fit theirs
   SettingMerger merger_;
   Resolution result_;
   bool has_identity_fault_ = false;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "config/key_table.hpp"
@@ -47,6 +49,42 @@ std::string setting_text(const Experiment& experiment, std::string_view key) {
   return fmt::format("{} {} ({})", key, to_text(setting.value), place);
 }
 
+std::string cause_text(const Experiment& experiment, std::string_view key) {
+  const Value& value = experiment.setting(key).value;
+  const bool* truth = std::get_if<bool>(&value.data);
+  return truth && *truth ? std::string(key) : fmt::format("{} {}", key, to_text(value));
+}
+
+std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
+  for (std::int64_t distance = 0; distance < whole; ++distance) {
+    if (wanted - distance >= 1 && whole % (wanted - distance) == 0) return wanted - distance;
+    if (wanted + distance <= whole && whole % (wanted + distance) == 0) return wanted + distance;
+    if (wanted - distance < 1 && wanted + distance > whole) break;
+  }
+  return std::min(whole, wanted);
+}
+
+bool RuleContext::is_wanted(std::string_view key) const {
+  return strength(key) >= 2 * static_cast<int>(Layer::kExperiment);
+}
+
+int RuleContext::strength(std::string_view key) const {
+  const Origin& origin = experiment_.setting(key).origin;
+  if (origin.layer == Layer::kRule) {
+    const auto found = strength_of_rule_values_.find(key);
+    return found == strength_of_rule_values_.end() ? 0 : found->second;
+  }
+  const bool is_in_the_file_itself = origin.layer == Layer::kExperiment && origin.file == file_;
+  return 2 * static_cast<int>(origin.layer) + (is_in_the_file_itself ? 1 : 0);
+}
+
+std::optional<std::string> RuleContext::variable(const std::string& name) const {
+  const auto found = experiment_.env.find(name);
+  if (found != experiment_.env.end()) return found->second;
+  const char* value = std::getenv(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
 void RuleContext::report(std::string_view key, std::string message, std::string expected, std::string nearest) {
   report(key, {.message = std::move(message),
                .expected = std::move(expected),
@@ -55,12 +93,11 @@ void RuleContext::report(std::string_view key, std::string message, std::string 
 }
 
 void RuleContext::report(std::string_view key, Problem what) {
-  Problem problem = problem_at(experiment_, key, file_);
-  problem.message = std::move(what.message);
-  problem.expected = std::move(what.expected);
-  problem.found = std::move(what.found);
-  problem.nearest = std::move(what.nearest);
-  problems_.push_back(std::move(problem));
+  const Problem place = problem_at(experiment_, key, file_);
+  what.file = place.file;
+  what.line = place.line;
+  what.key = place.key;
+  problems_.push_back(std::move(what));
 }
 
 void RuleContext::plan(std::string_view key, std::string reason) {
@@ -73,24 +110,87 @@ void RuleContext::set(std::string_view key, Value value) {
 }
 
 void RuleContext::require(std::string_view key, const Value& value, std::string_view because) {
-  const Setting& setting = experiment_.setting(key);
-  if (setting.value == value) return;
-  if (is_explicit(setting.origin)) {
+  if (experiment_.setting(key).value == value) return;
+  if (is_wanted(key)) {
     report(key, fmt::format("conflicts with {}", because), to_text(value),
            fmt::format("write {}: {}, or leave it out", key, to_text(value)));
     return;
   }
-  note(key, fmt::format("{} -> {}, because of {}", to_text(setting.value), to_text(value), because));
+  note(key, fmt::format("{} -> {}, because of {}", to_text(experiment_.setting(key).value), to_text(value), because));
   set(key, value);
+}
+
+// Only a value that the user wrote has a place worth naming.
+void RuleContext::overrule(std::string_view key, const Value& value, std::string_view cause) {
+  const int strength_of_cause = strength(cause);
+  const std::string because = cause_text(experiment_, cause);
+  const Setting& setting = experiment_.setting(key);
+  if (setting.value == value) return;
+  if (is_explicit(setting.origin)) {
+    const std::string place = setting.origin.line > 0 ? fmt::format("{}:{}", setting.origin.file, setting.origin.line)
+                                                      : setting.origin.file;
+    const std::string_view order = strength_of_cause > strength(key) ? ", which was written later" : "";
+    note(key, fmt::format("{} ({}) -> {}, because of {}{}", to_text(setting.value), place, to_text(value), because, order),
+         cause);
+  } else {
+    note(key, fmt::format("{} -> {}, because of {}", to_text(setting.value), to_text(value), because), cause);
+  }
+  set(key, value);
+  strength_of_rule_values_[std::string(key)] = strength_of_cause;
+}
+
+bool RuleContext::demand(std::string_view cause, const std::vector<Demand>& needs) {
+  if (!is_wanted(cause)) {
+    for (const Demand& need : needs) {
+      if (experiment_.setting(need.key).value == need.value || !is_wanted(need.key)) continue;
+      overrule(cause, default_value(*find_key(cause)), need.key);
+      return false;
+    }
+  }
+  for (const Demand& need : needs) {
+    if (experiment_.setting(need.key).value == need.value) continue;
+    if (is_wanted(need.key) && !is_stronger(cause, need.key)) {
+      const Problem place = problem_at(experiment_, need.key, file_);
+      const bool is_known = std::any_of(problems_.begin(), problems_.end(), [&](const Problem& other) {
+        return other.key == place.key && other.expected == to_text(need.value);
+      });
+      if (is_known) continue;
+      report(need.key, fmt::format("conflicts with {}", setting_text(experiment_, cause)), to_text(need.value),
+             fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), cause));
+    } else {
+      overrule(need.key, need.value, cause);
+    }
+  }
+  return true;
+}
+
+void RuleContext::exclude(const Alternative& first, const Alternative& second) {
+  if (is_stronger(second.key, first.key)) return overrule(first.key, first.off, second.key);
+  if (is_stronger(first.key, second.key)) return overrule(second.key, second.off, first.key);
+  report(second.key, fmt::format("conflicts with {}", setting_text(experiment_, first.key)), "one of the two",
+         fmt::format("leave {} or {} out", first.key, second.key));
+}
+
+std::vector<RuleGroup> rule_groups() {
+  // Data first: mock_data decides the tokenizer. Turbo next: a stage switches keys on that others then check. The
+  // pipeline comes after the batch, whose micro-batches its schedule takes.
+  return {{"sizes", size_rules()},
+          {"data", data_rules()},
+          {"turbo", turbo_rules()},
+          {"precision", precision_rules()},
+          {"parallelism", parallel_rules()},
+          {"pipeline", pipeline_rules()},
+          {"communication", communication_rules()},
+          {"training", training_rules()},
+          {"recomputation", recompute_rules()},
+          {"model", model_rules()},
+          {"experts", moe_rules()},
+          {"output", output_rules()}};
 }
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> rules;
-  // Data first: mock_data decides the tokenizer. Turbo next: a stage switches keys on that others then check.
-  for (const auto group :
-       {data_rules(), turbo_rules(), parallel_rules(), training_rules(), model_rules(), moe_rules()}) {
-    rules.insert(rules.end(), group.begin(), group.end());
-  }
+  for (const RuleGroup& group : rule_groups()) rules.insert(rules.end(), group.rules.begin(), group.rules.end());
   return rules;
 }
 

@@ -107,13 +107,20 @@ void data_split(RuleContext& context) {
 void data_sources(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (experiment.get_bool("mock_data")) return;
-  const bool has_one = !experiment.get_strings("data_path").empty();
-  const bool has_train = !experiment.get_strings("train_data_path").empty();
-  if (has_one && has_train) {
-    context.report("train_data_path", fmt::format("conflicts with {}", setting_text(experiment, "data_path")),
-                   "one of the two");
+  constexpr std::array<std::string_view, 4> kSources = {"data_path", "train_data_path", "data_args_path",
+                                                        "per_split_data_args_path"};
+  std::string_view chosen;
+  for (const std::string_view key : kSources) {
+    if (experiment.is_null(key) || (key.ends_with("data_path") && experiment.get_strings(key).empty())) continue;
+    if (!chosen.empty()) {
+      const std::size_t num_problems = context.problems().size();
+      context.exclude({chosen, {}}, {key, {}});
+      if (context.problems().size() > num_problems) return;
+      if (experiment.is_null(key)) continue;
+    }
+    chosen = key;
   }
-  if (!has_one && !has_train && context.purpose() == Purpose::kTrain) {
+  if (chosen.empty() && context.purpose() == Purpose::kTrain) {
     context.report("train_data_path", "there is no data to train on", "prefix of .bin and .idx files",
                    "write train_data_path or data_path, or mock_data: true");
   }
@@ -168,7 +175,7 @@ constexpr Rule kRules[] = {
      mock_data},
     {"vocabulary", "vocab_size is the tokenizer's unless it is set.", vocabulary},
     {"data_split", "split has one to three weights.", data_split},
-    {"data_sources", "A train has data from one of data_path, train_data_path, mock_data.", data_sources},
+    {"data_sources", "A train has data from one of data_path, train_data_path, files that name them, and mock_data.", data_sources},
     {"data_files", "Every data prefix has its .bin and .idx.", data_files},
     {"evaluation_data", "An evaluation has held-out data.", evaluation_data},
 };

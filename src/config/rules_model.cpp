@@ -1,22 +1,10 @@
 // Rules: sizes of the network that must fit each other.
 #include <fmt/format.h>
 
-#include "base/text.hpp"
-#include "config/layer_pattern.hpp"
-#include "config/parse.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
 namespace {
-
-// Divisor of `whole` that is nearest to `wanted`.
-std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
-  for (std::int64_t distance = 0; distance < whole; ++distance) {
-    if (wanted - distance >= 1 && whole % (wanted - distance) == 0) return wanted - distance;
-    if (whole % (wanted + distance) == 0) return wanted + distance;
-  }
-  return 1;
-}
 
 void attention_heads(RuleContext& context) {
   const Experiment& experiment = context.experiment();
@@ -68,29 +56,52 @@ void positions(RuleContext& context) {
                  fmt::format("at most {}", *longest), "raise max_position_embeddings or shorten seq_length");
 }
 
-void recompute_layers(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const auto text = experiment.get_optional_string("recompute_layer_ids");
-  if (!text) return;
-  const std::int64_t last =
-      experiment.get_int("num_layers") + experiment.get_optional_int("mtp_num_layers").value_or(0) - 1;
-  for (const std::string& word : split(*text, ',')) {
-    const auto id = parse_int(trim(word));
-    if (id && *id >= 0 && *id <= last) continue;
-    context.report("recompute_layer_ids", fmt::format("'{}' is not a layer of this model", trim(word)),
-                   fmt::format("numbers from 0 to {}, separated by commas", last));
-    break;
+// One function between the two halves of the MLP. Presets say which one it is not; a user's choice replaces theirs.
+void activation(RuleContext& context) {
+  constexpr std::string_view kKinds[] = {"swiglu", "quick_geglu", "squared_relu", "openai_gelu"};
+  std::string_view chosen;
+  for (const std::string_view key : kKinds) {
+    if (!context.is_on(key)) continue;
+    if (chosen.empty()) {
+      chosen = key;
+      continue;
+    }
+    context.exclude({chosen, {false}}, {key, {false}});
+    if (!context.is_on(chosen)) chosen = key;
   }
-  context.require("recompute_granularity", {std::string("full")}, "recompute_layer_ids");
-  context.require("recompute_method", {}, "recompute_layer_ids");
 }
 
-void number_types(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  if (experiment.get_bool("fp16")) context.require("bf16", {false}, "fp16");
-  if (!experiment.is_null("fp8") && !experiment.is_null("fp4")) {
-    context.report("fp4", fmt::format("conflicts with {}", setting_text(experiment, "fp8")), "one of the two");
+void query_key_norms(RuleContext& context) {
+  if (!context.is_on("qk_l2_norm") || !context.is_on("qk_layernorm")) return;
+  context.exclude({"qk_layernorm", {false}}, {"qk_l2_norm", {false}});
+}
+
+// A window or sinks on context ranks would need keys that another rank holds, from where the window begins.
+void sinks(RuleContext& context) {
+  if (!context.is_on("use_sink_attention")) {
+    if (context.integer("sink_sliding_window") > 0 && context.is_wanted("sink_sliding_window")) {
+      context.note("sink_sliding_window", "not read: use_sink_attention is false", "use_sink_attention");
+    }
+    return;
   }
+  if (context.integer("context_parallel_size") == 1) return;
+  context.report("use_sink_attention",
+                 fmt::format("sinks are not computed over context ranks: {}",
+                             setting_text(context.experiment(), "context_parallel_size")),
+                 "false, or one context rank");
+}
+
+void rope_kind(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const std::string kind = experiment.get_optional_string("rope_type").value_or("");
+  if (kind != "yarn" || !context.is_null("original_max_position_embeddings") ||
+      experiment.get_double("rotary_scaling_factor") == 1.0 || !context.is_wanted("rope_type")) {
+    return;
+  }
+  context.report("original_max_position_embeddings",
+                 fmt::format("{} stretches positions beyond a length that must be known",
+                             setting_text(experiment, "rope_type")),
+                 "the length that the model was first trained with");
 }
 
 constexpr Rule kRules[] = {
@@ -99,8 +110,10 @@ constexpr Rule kRules[] = {
     {"latent_attention", "Latent attention has an even rotated part; norms on queries and keys belong to it.",
      latent_attention},
     {"positions", "A sequence fits into max_position_embeddings.", positions},
-    {"recompute_layers", "recompute_layer_ids name layers, with full granularity and no method.", recompute_layers},
-    {"number_types", "One of fp32, bf16, fp16; one of fp8, fp4.", number_types},
+    {"activation", "One of swiglu, quick_geglu, squared_relu, openai_gelu.", activation},
+    {"query_key_norms", "Queries and keys have one kind of norm.", query_key_norms},
+    {"sinks", "Attention with sinks has one context rank; its window belongs to it.", sinks},
+    {"rope_kind", "YaRN that stretches positions knows the length they were made for.", rope_kind},
 };
 
 }  // namespace

@@ -22,10 +22,17 @@ void expert_groups(RuleContext& context) {
   const auto experts = experiment.get_optional_int("num_experts");
   const auto groups = experiment.get_optional_int("moe_router_num_groups");
   const auto chosen = experiment.get_optional_int("moe_router_group_topk");
-  if (!experts || !groups) return;
+  if (!experts) return;
+  if (!groups) {
+    if (chosen && context.is_wanted("moe_router_group_topk")) {
+      context.report("moe_router_group_topk", "there are no groups to choose from: moe_router_num_groups is null",
+                     "null, or both");
+    }
+    return;
+  }
   if (*experts % *groups != 0) {
     context.report("moe_router_num_groups", fmt::format("does not divide {}", setting_text(experiment, "num_experts")),
-                   "a divisor");
+                   "a divisor", fmt::format("nearest: {}", nearest_divisor(*experts, *groups)));
     return;
   }
   if (!chosen) {
@@ -42,7 +49,9 @@ void expert_groups(RuleContext& context) {
   if (top_k % *chosen == 0 && top_k / *chosen <= *experts / *groups) return;
   if (*experts / *groups * *chosen < top_k) {
     context.report("moe_router_topk",
-                   fmt::format("exceeds the {} experts of {} groups", *experts / *groups * *chosen, *chosen),
+                   fmt::format("exceeds the {} expert{} that {} chosen group{} hold{}", *experts / *groups * *chosen,
+                               *experts / *groups * *chosen == 1 ? "" : "s", *chosen, *chosen == 1 ? "" : "s",
+                               *chosen == 1 ? "s" : ""),
                    fmt::format("at most {}", *experts / *groups * *chosen));
   }
 }
@@ -79,10 +88,79 @@ void layer_pattern(RuleContext& context) {
   }
 }
 
+// With the softmax over the chosen ones, one expert always has probability 1: the router would never learn.
+void single_expert(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (context.is_null("num_experts") || context.integer("moe_router_topk") != 1) return;
+  if (experiment.get_string("moe_router_score_function") != "softmax" || context.is_on("moe_router_pre_softmax")) return;
+  context.report("moe_router_topk",
+                 "a softmax over one chosen expert is always 1, so the router learns nothing", "at least 2",
+                 "or write moe_router_pre_softmax: true");
+}
+
+void expert_bias(RuleContext& context) {
+  if (!context.is_on("moe_router_enable_expert_bias") || context.is_null("num_experts")) return;
+  if (context.experiment().get_string("moe_router_score_function") != "softmax") return;
+  context.report("moe_router_enable_expert_bias",
+                 fmt::format("expert biases steer scores that do not depend on each other: {}",
+                             setting_text(context.experiment(), "moe_router_score_function")),
+                 "false, or moe_router_score_function sigmoid or sqrtsoftplus");
+}
+
+void capacity(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto factor = experiment.get_optional_double("moe_expert_capacity_factor");
+  if (!factor) {
+    if (context.is_on("moe_pad_expert_input_to_capacity")) {
+      context.report("moe_pad_expert_input_to_capacity", "needs moe_expert_capacity_factor", "false, or both");
+    }
+    return;
+  }
+  const std::string balancing = experiment.get_string("moe_router_load_balancing_type");
+  if (balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "global_aux_loss" && balancing != "none") {
+    context.report("moe_expert_capacity_factor",
+                   fmt::format("{} has no tokens to drop", setting_text(experiment, "moe_router_load_balancing_type")),
+                   "null, or another way of balancing");
+  }
+  if (*factor * static_cast<double>(context.integer("moe_router_topk")) < 1.0) {
+    context.report("moe_expert_capacity_factor",
+                   fmt::format("all experts together could not take every token even once ({})",
+                               setting_text(experiment, "moe_router_topk")),
+                   fmt::format("at least 1/{}", context.integer("moe_router_topk")));
+  }
+}
+
+void shared_overlap(RuleContext& context) {
+  constexpr std::string_view kKey = "moe_shared_expert_overlap";
+  if (!context.is_on(kKey) || context.is_null("num_experts")) return;
+  if (context.is_null("moe_shared_expert_intermediate_size")) {
+    if (context.is_wanted(kKey)) {
+      context.report(kKey, "the model has no shared experts: moe_shared_expert_intermediate_size is null", "false");
+    } else {
+      context.set(kKey, {false});
+    }
+  }
+}
+
+void upcycling(RuleContext& context) {
+  if (!context.is_on("moe_use_upcycling")) return;
+  if (context.is_null("num_experts")) {
+    context.report("moe_use_upcycling", "the model has no experts: num_experts is null", "false");
+  } else if (context.is_null("load") && context.is_null("pretrained_checkpoint")) {
+    context.report("moe_use_upcycling", "there is no dense model to start from", "false, or load of a dense checkpoint");
+  }
+}
+
 constexpr Rule kRules[] = {
     {"top_k", "A token goes to at most all experts.", top_k},
     {"expert_groups", "Groups divide the experts, and the chosen groups hold enough of them.", expert_groups},
     {"layer_pattern", "moe_layer_freq has one 0 or 1 a layer.", layer_pattern},
+    {"single_expert", "One expert a token needs a softmax over all of them, or the router never learns.",
+     single_expert},
+    {"expert_bias", "Expert biases steer sigmoid scores.", expert_bias},
+    {"capacity", "A capacity leaves room for every token once, and balancing that can drop.", capacity},
+    {"shared_overlap", "Shared experts that overlap are there.", shared_overlap},
+    {"upcycling", "Upcycled experts start from a dense checkpoint.", upcycling},
 };
 
 }  // namespace

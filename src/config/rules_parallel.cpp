@@ -1,6 +1,7 @@
-// Rules: the world, and the batch over it.
+// Rules: the world, what the parallel sizes divide, and the batch over them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "config/rules.hpp"
@@ -8,49 +9,36 @@
 namespace primus::config {
 namespace {
 
-struct ParallelSizes {
-  std::int64_t tensor = 1;
-  std::int64_t pipeline = 1;
-  std::int64_t context = 1;
-  std::int64_t expert = 1;
-  std::int64_t expert_tensor = 1;
-
-  std::int64_t dense() const { return tensor * context; }
-  std::int64_t sparse() const { return expert * expert_tensor; }
-};
-
-ParallelSizes sizes_of(const Experiment& experiment) {
-  ParallelSizes sizes;
-  sizes.tensor = experiment.get_int("tensor_model_parallel_size");
-  sizes.pipeline = experiment.get_int("pipeline_model_parallel_size");
-  sizes.context = experiment.get_int("context_parallel_size");
-  if (!experiment.is_null("num_experts")) {
-    sizes.expert = experiment.get_int("expert_model_parallel_size");
-    sizes.expert_tensor = experiment.get_optional_int("expert_tensor_parallel_size").value_or(sizes.tensor);
-  }
-  return sizes;
+// "1 rank", "2 ranks".
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with('s') ? "es" : "s");
 }
 
 // Parallelism never changes the mathematics, so an inherited size may follow the world.
 void inherited_expert_parallel(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  if (context.purpose() != Purpose::kTrain || experiment.is_explicitly_set("expert_model_parallel_size")) return;
-  const std::int64_t expert = experiment.get_int("expert_model_parallel_size");
+  if (context.purpose() != Purpose::kTrain || context.is_wanted("expert_model_parallel_size")) return;
+  const std::int64_t expert = context.integer("expert_model_parallel_size");
   const std::int64_t fitting = std::gcd(expert, context.world().size);
   if (fitting == expert) return;
   context.require("expert_model_parallel_size", {fitting},
-                  fmt::format("{} process{} ({})", context.world().size, context.world().size == 1 ? "" : "es",
-                              context.world().source));
+                  fmt::format("{} ({})", counted(context.world().size, "process"), context.world().source));
 }
 
 void experts_divide(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const auto experts = experiment.get_optional_int("num_experts");
-  const std::int64_t expert = experiment.get_int("expert_model_parallel_size");
+  const auto experts = context.experiment().get_optional_int("num_experts");
+  const std::int64_t expert = context.integer("expert_model_parallel_size");
   if (!experts || *experts % expert == 0) return;
   context.report("expert_model_parallel_size",
-                 fmt::format("does not divide {}", setting_text(experiment, "num_experts")), "a divisor",
-                 fmt::format("for instance {}", std::gcd(*experts, expert)));
+                 fmt::format("does not divide {}", setting_text(context.experiment(), "num_experts")), "a divisor",
+                 fmt::format("nearest: {}", nearest_divisor(*experts, expert)));
+}
+
+void expert_ranks_need_experts(RuleContext& context) {
+  if (!context.is_null("num_experts")) return;
+  for (const std::string_view key : {"expert_model_parallel_size", "expert_tensor_parallel_size"}) {
+    if (context.experiment().get_optional_int(key).value_or(1) == 1 || !context.is_wanted(key)) continue;
+    context.report(key, "the model has no experts: num_experts is null", "1", "leave it out, or set num_experts");
+  }
 }
 
 void world_size(RuleContext& context) {
@@ -67,47 +55,212 @@ void world_size(RuleContext& context) {
                                    sizes.tensor, sizes.context, sizes.pipeline, sizes.expert, sizes.expert_tensor,
                                    sizes.pipeline, context.world().source),
             .expected = fmt::format("a multiple of {}", std::lcm(dense, sparse)),
-            .found = fmt::format("{} process{}", world, world == 1 ? "" : "es")});
+            .found = counted(world, "process")});
+}
+
+void rank_order(RuleContext& context) {
+  const ParallelSizes sizes = sizes_of(context.experiment());
+  if (!context.is_on("use_tp_pp_dp_mapping") || sizes.dense() == sizes.sparse()) return;
+  context.report("use_tp_pp_dp_mapping",
+                 fmt::format("this order needs equally many data ranks of dense layers and of experts, but TP {} x CP "
+                             "{} is not EP {} x ETP {}",
+                             sizes.tensor, sizes.context, sizes.expert, sizes.expert_tensor),
+                 "false, or equal products");
 }
 
 void sequence_parallel(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  if (!experiment.get_bool("sequence_parallel") || experiment.get_int("tensor_model_parallel_size") > 1) return;
-  if (experiment.is_explicitly_set("sequence_parallel")) {
-    context.note("sequence_parallel", "true -> false, because there is one tensor rank");
+  const bool is_on = context.is_on("sequence_parallel");
+  const std::int64_t tensor = context.integer("tensor_model_parallel_size");
+  if (is_on && tensor == 1) {
+    if (context.is_wanted("sequence_parallel")) {
+      context.note("sequence_parallel", "true -> false, because there is one tensor rank",
+                   "tensor_model_parallel_size");
+    }
+    context.set("sequence_parallel", {false});
+  } else if (!is_on && tensor > 1 && !context.is_null("num_experts")) {
+    context.require("sequence_parallel", {true},
+                    fmt::format("experts on {}: their tokens must not be doubled", counted(tensor, "tensor rank")));
   }
-  context.set("sequence_parallel", {false});
+}
+
+struct Divided {
+  std::string_view key;
+  std::string_view divisor;  // the parallel size
+  std::string_view reason;
+};
+
+// With latent attention there are no query groups, and the widths of heads are not divided.
+constexpr Divided kDivided[] = {
+    {"num_attention_heads", "tensor_model_parallel_size", "each tensor rank has whole heads"},
+    {"num_query_groups", "tensor_model_parallel_size", "each tensor rank has whole query groups"},
+    {"ffn_hidden_size", "tensor_model_parallel_size", "the tensor ranks share the MLP evenly"},
+    {"hidden_size", "tensor_model_parallel_size", "the tensor ranks share the residual stream evenly"},
+    {"moe_ffn_hidden_size", "expert_tensor_parallel_size", "the expert tensor ranks share each expert evenly"},
+    {"moe_shared_expert_intermediate_size", "tensor_model_parallel_size",
+     "the tensor ranks share the shared experts evenly"},
+};
+
+void tensor_divides(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const bool has_groups =
+      context.is_on("group_query_attention") && !context.is_on("multi_latent_attention");
+  for (const Divided& row : kDivided) {
+    const auto size = experiment.get_optional_int(row.key);
+    const bool is_of_experts = row.key.starts_with("moe_");
+    if (!size || (row.key == "num_query_groups" && !has_groups) ||
+        (is_of_experts && context.is_null("num_experts"))) {
+      continue;
+    }
+    const std::string_view divisor =
+        context.is_null(row.divisor) ? std::string_view("tensor_model_parallel_size") : row.divisor;
+    const std::int64_t ranks = context.integer(divisor);
+    if (*size % ranks == 0) continue;
+    context.report(divisor, fmt::format("does not divide {}: {}", setting_text(experiment, row.key), row.reason),
+                   "a divisor", fmt::format("nearest: {}", nearest_divisor(*size, ranks)));
+  }
+}
+
+// Each context rank holds two chunks of a sequence, one from its front and one from its back.
+void sequence_divides(RuleContext& context) {
+  const std::int64_t length = context.integer("seq_length");
+  const std::int64_t ranks = context.integer("context_parallel_size");
+  if (ranks > 1 && length % (2 * ranks) != 0) {
+    context.report("seq_length",
+                   fmt::format("is not a multiple of 2 x {}", setting_text(context.experiment(),
+                                                                           "context_parallel_size")),
+                   fmt::format("a multiple of {}", 2 * ranks),
+                   fmt::format("nearest: {}", std::max<std::int64_t>(length / (2 * ranks), 1) * 2 * ranks));
+    return;
+  }
+  const std::int64_t tensor = context.integer("tensor_model_parallel_size");
+  if (!context.is_on("sequence_parallel") || tensor == 1 || length / ranks % tensor == 0) return;
+  context.report("seq_length",
+                 fmt::format("sequence parallelism cuts each context rank's {} tokens into {} equal parts",
+                             length / ranks, tensor),
+                 fmt::format("a multiple of {}", tensor * ranks),
+                 fmt::format("nearest: {}", std::max<std::int64_t>(length / (tensor * ranks), 1) * tensor * ranks));
+}
+
+void context_communication(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const std::int64_t ranks = context.integer("context_parallel_size");
+  if (ranks == 1) return;
+  const std::vector<std::string> kinds = experiment.get_strings("cp_comm_type");
+  const std::int64_t layers = context.integer("num_layers");
+  if (kinds.size() > 1 && static_cast<std::int64_t>(kinds.size()) != layers) {
+    context.report("cp_comm_type", fmt::format("names {} layers, the model has {}", kinds.size(), layers),
+                   fmt::format("one kind, or {}", layers));
+  }
+  const bool uses_heads = std::find(kinds.begin(), kinds.end(), "a2a") != kinds.end();
+  const std::int64_t heads = context.integer("num_attention_heads") / context.integer("tensor_model_parallel_size");
+  if (uses_heads && heads % ranks != 0) {
+    context.report("cp_comm_type",
+                   fmt::format("a2a gives each context rank whole heads, but {} heads of a tensor rank do not divide "
+                               "over {}",
+                               heads, setting_text(experiment, "context_parallel_size")),
+                   "p2p, all_gather, or a divisor of the heads");
+  }
+}
+
+void context_hierarchy(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const std::int64_t ranks = context.integer("context_parallel_size");
+  const std::vector<std::string> kinds = experiment.get_strings("cp_comm_type");
+  const bool is_needed = ranks > 1 && std::find(kinds.begin(), kinds.end(), "a2a+p2p") != kinds.end();
+  if (context.is_null("hierarchical_context_parallel_sizes")) {
+    if (is_needed) {
+      context.report("hierarchical_context_parallel_sizes", "cp_comm_type a2a+p2p needs the sizes of its two levels",
+                     "list of integers whose product is context_parallel_size");
+    }
+    return;
+  }
+  double product = 1.0;
+  for (const Value& size : std::get<Value::List>(experiment.setting("hierarchical_context_parallel_sizes").value.data)) {
+    product *= static_cast<double>(std::get<std::int64_t>(size.data));
+  }
+  if (product == static_cast<double>(ranks)) return;
+  context.report("hierarchical_context_parallel_sizes",
+                 fmt::format("the product is not {}", setting_text(experiment, "context_parallel_size")),
+                 fmt::format("sizes whose product is {}", ranks));
+}
+
+// Sequences of one micro-batch on all data ranks; none if the world does not fit.
+std::optional<std::int64_t> sequences_of_a_step(const RuleContext& context) {
+  const ParallelSizes sizes = sizes_of(context.experiment());
+  const std::int64_t ranks = sizes.dense() * sizes.pipeline;
+  if (context.world().size % ranks != 0) return std::nullopt;
+  return context.integer("micro_batch_size") * (context.world().size / ranks);
 }
 
 void batch(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const ParallelSizes sizes = sizes_of(experiment);
-  const std::int64_t ranks = sizes.dense() * sizes.pipeline;
-  if (context.world().size % ranks != 0) return;
-  const std::int64_t data_parallel = context.world().size / ranks;
-  const std::int64_t micro = experiment.get_int("micro_batch_size");
-  const std::int64_t global = experiment.get_int("global_batch_size");
-  const std::int64_t step = micro * data_parallel;
-  if (global % step == 0) return;
-  const std::int64_t below = global / step * step;
-  const std::int64_t above = below + step;
+  const auto step = sequences_of_a_step(context);
+  const std::int64_t global = context.integer("global_batch_size");
+  if (!step || global % *step == 0) return;
+  const std::int64_t micro = context.integer("micro_batch_size");
+  const std::int64_t below = global / *step * *step;
+  const std::int64_t above = below + *step;
   const std::int64_t nearest = below > 0 && global - below <= above - global ? below : above;
   context.report("global_batch_size",
-                 fmt::format("is not a multiple of micro_batch_size {} x {} data-parallel rank{}", micro, data_parallel,
-                             data_parallel == 1 ? "" : "s"),
-                 fmt::format("a multiple of {}", step), fmt::format("nearest: {}", nearest));
+                 fmt::format("is not a multiple of micro_batch_size {} x {}", micro,
+                             counted(*step / micro, "data-parallel rank")),
+                 fmt::format("a multiple of {}", *step), fmt::format("nearest: {}", nearest));
+}
+
+void batch_rampup(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (context.is_null("rampup_batch_size")) return;
+  const auto& list = std::get<Value::List>(experiment.setting("rampup_batch_size").value.data);
+  constexpr std::string_view kShape = "three integers: first batch, step, samples until the whole batch";
+  if (list.size() != 3) return context.report("rampup_batch_size", "malformed", std::string(kShape));
+  const std::int64_t first = std::get<std::int64_t>(list[0].data);
+  const std::int64_t step = std::get<std::int64_t>(list[1].data);
+  const std::int64_t samples = std::get<std::int64_t>(list[2].data);
+  const std::int64_t global = context.integer("global_batch_size");
+  if (first < 1 || step < 1 || samples < 0) {
+    context.report("rampup_batch_size", "malformed", std::string(kShape));
+  } else if (first > global || (global - first) % step != 0) {
+    context.report("rampup_batch_size",
+                   fmt::format("does not end at {}", setting_text(experiment, "global_batch_size")),
+                   fmt::format("a first batch of at most {} and a step that divides what is missing", global));
+  } else if (const auto all = sequences_of_a_step(context); all && (first % *all != 0 || step % *all != 0)) {
+    context.report("rampup_batch_size", "its batches do not divide over micro-batches and data ranks",
+                   fmt::format("first batch and step multiples of {}", *all));
+  }
 }
 
 constexpr Rule kRules[] = {
     {"inherited_expert_parallel", "An inherited expert-parallel size follows the number of processes.",
      inherited_expert_parallel},
     {"experts_divide", "Expert-parallel ranks hold equally many experts.", experts_divide},
+    {"expert_ranks_need_experts", "A model without experts has no expert ranks.", expert_ranks_need_experts},
     {"world_size", "The processes divide into the parallel sizes.", world_size},
-    {"sequence_parallel", "Sequence parallelism needs more than one tensor rank.", sequence_parallel},
+    {"rank_order", "The order tensor, pipeline, data needs equal data groups of dense layers and experts.", rank_order},
+    {"sequence_parallel", "Sequence parallelism needs several tensor ranks; experts on several tensor ranks need it.",
+     sequence_parallel},
+    {"tensor_divides", "Tensor ranks divide heads, query groups and widths.", tensor_divides},
+    {"sequence_divides", "A sequence divides over context ranks, in two chunks each, and over tensor ranks.",
+     sequence_divides},
+    {"context_communication", "cp_comm_type names one kind or one a layer; a2a divides the heads.",
+     context_communication},
+    {"context_hierarchy", "The sizes of a two-level context group multiply to context_parallel_size.",
+     context_hierarchy},
     {"batch", "The global batch is micro-batch x data ranks x accumulation.", batch},
+    {"batch_rampup", "A growing batch ends at the global batch and always divides.", batch_rampup},
 };
 
 }  // namespace
+
+ParallelSizes sizes_of(const Experiment& experiment) {
+  ParallelSizes sizes;
+  sizes.tensor = experiment.get_int("tensor_model_parallel_size");
+  sizes.pipeline = experiment.get_int("pipeline_model_parallel_size");
+  sizes.context = experiment.get_int("context_parallel_size");
+  if (!experiment.is_null("num_experts")) {
+    sizes.expert = experiment.get_int("expert_model_parallel_size");
+    sizes.expert_tensor = experiment.get_optional_int("expert_tensor_parallel_size").value_or(sizes.tensor);
+  }
+  return sizes;
+}
 
 std::int64_t smallest_world(const Experiment& experiment) {
   const ParallelSizes sizes = sizes_of(experiment);

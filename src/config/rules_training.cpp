@@ -16,9 +16,7 @@ void run_length(RuleContext& context) {
     context.report("train_iters", "the length of the run is not set", "integer >= 0",
                    "write train_iters or train_samples");
   } else if (has_iters && has_samples) {
-    const std::string_view yielding = experiment.is_explicitly_set("train_samples") ? "train_iters" : "train_samples";
-    context.require(yielding, {},
-                    setting_text(experiment, yielding == "train_iters" ? "train_samples" : "train_iters"));
+    context.exclude({"train_iters", {}}, {"train_samples", {}});
   }
 }
 
@@ -39,35 +37,38 @@ void learning_rate(RuleContext& context) {
   }
 }
 
-// Megatron counts a run in steps or in samples, never in both.
+// A run is counted in steps or in samples, never in both.
 void schedule_units(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const bool by_samples = !experiment.is_null("train_samples");
-  const std::string because = setting_text(experiment, by_samples ? "train_samples" : "train_iters");
+  const bool by_samples = !context.is_null("train_samples");
+  const std::string_view unit = by_samples ? "train_samples" : "train_iters";
   for (const std::string_view name : {"lr_decay", "lr_wsd_decay"}) {
     const std::string wrong = fmt::format("{}_{}", name, by_samples ? "iters" : "samples");
-    if (!experiment.is_null(wrong)) context.require(wrong, {}, because);
+    if (!context.is_null(wrong)) context.demand(unit, {{wrong, {}}});
   }
   const std::string_view wrong = by_samples ? "lr_warmup_iters" : "lr_warmup_samples";
-  if (experiment.get_int(wrong) != 0) context.require(wrong, {std::int64_t{0}}, because);
+  if (context.integer(wrong) != 0) context.demand(unit, {{wrong, {std::int64_t{0}}}});
 }
 
+void warmup_fraction(RuleContext& context) {
+  const std::string_view key = context.is_null("train_samples") ? "lr_warmup_iters" : "lr_warmup_samples";
+  if (context.is_null("lr_warmup_fraction") || context.integer(key) == 0) return;
+  context.exclude({key, {std::int64_t{0}}}, {"lr_warmup_fraction", {}});
+}
+
+// An inherited warm-up, or one from an earlier place, yields to a short run and takes as much of it as it may.
 void warmup(RuleContext& context) {
   const Experiment& experiment = context.experiment();
-  const bool by_samples = !experiment.is_null("train_samples");
+  const bool by_samples = !context.is_null("train_samples");
   const std::string_view key = by_samples ? "lr_warmup_samples" : "lr_warmup_iters";
-  if (!experiment.is_null("lr_warmup_fraction")) {
-    if (experiment.get_int(key) != 0) {
-      context.require(key, {std::int64_t{0}}, setting_text(experiment, "lr_warmup_fraction"));
-    }
-    return;
-  }
-  const auto length = experiment.get_optional_int(by_samples ? "train_samples" : "train_iters");
-  const auto decay = experiment.get_optional_int(by_samples ? "lr_decay_samples" : "lr_decay_iters");
-  const std::int64_t end = decay.value_or(length.value_or(0));
-  if (end == 0 || experiment.get_int(key) < end) return;
-  // An inherited warm-up yields to a short run and takes as much of it as the rule allows.
-  context.require(key, {std::max<std::int64_t>(end - 1, 0)}, fmt::format("a learning rate that decays over {}", end));
+  const std::string_view run = by_samples ? "train_samples" : "train_iters";
+  const std::string_view decay = by_samples ? "lr_decay_samples" : "lr_decay_iters";
+  const std::string_view bound = context.is_null(decay) ? run : decay;
+  const std::int64_t end = experiment.get_optional_int(bound).value_or(0);
+  if (end == 0 || context.integer(key) < end) return;
+  const Value longest{std::max<std::int64_t>(end - 1, 0)};
+  if (!context.is_wanted(key) || context.is_stronger(bound, key)) return context.overrule(key, longest, bound);
+  context.report(key, fmt::format("the warm-up is not shorter than {}", setting_text(experiment, bound)),
+                 fmt::format("at most {}", end - 1));
 }
 
 void final_decay(RuleContext& context) {
@@ -87,12 +88,46 @@ void final_decay(RuleContext& context) {
     context.report(key, fmt::format("is longer than the whole decay of {}", end), fmt::format("at most {}", end));
 }
 
+// Constant decay has one value; a ramp has two ends.
+void weight_decay(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto start = experiment.get_optional_double("start_weight_decay");
+  const auto end = experiment.get_optional_double("end_weight_decay");
+  if (experiment.get_string("weight_decay_incr_style") != "constant") {
+    if (start && end && *end >= *start) return;
+    context.report("weight_decay_incr_style", "a ramp needs its two ends", "constant",
+                   "or write start_weight_decay and an end_weight_decay that is not below it");
+    return;
+  }
+  for (const std::string_view key : {"start_weight_decay", "end_weight_decay"}) {
+    if (context.is_null(key) || !context.is_wanted(key)) continue;
+    context.report(key, fmt::format("not read: {}", setting_text(experiment, "weight_decay_incr_style")),
+                   "null", "write weight_decay_incr_style: linear or cosine for a ramp");
+  }
+}
+
+void head_learning_rate(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto rate = experiment.get_optional_double("decoupled_lr");
+  const auto lowest = experiment.get_optional_double("decoupled_min_lr");
+  if (!lowest) return;
+  if (!rate) {
+    context.report("decoupled_min_lr", "needs decoupled_lr", "null, or both");
+  } else if (*lowest > *rate) {
+    context.report("decoupled_min_lr", fmt::format("exceeds {}", setting_text(experiment, "decoupled_lr")),
+                   fmt::format("at most {}", *rate));
+  }
+}
+
 constexpr Rule kRules[] = {
     {"run_length", "A run is so many steps or so many samples long.", run_length},
     {"learning_rate", "lr is set and is the highest rate.", learning_rate},
     {"schedule_units", "The schedule counts in the unit of the run's length.", schedule_units},
-    {"warmup", "Warm-up ends before the decay does; its fraction replaces its length.", warmup},
+    {"warmup_fraction", "A warm-up has a length or a fraction.", warmup_fraction},
+    {"warmup", "Warm-up ends before the decay does.", warmup},
     {"final_decay", "WSD has a final decay within the run.", final_decay},
+    {"weight_decay", "Weight decay is constant, or has two ends.", weight_decay},
+    {"head_learning_rate", "The lowest rate of the embedding stands beside its own rate.", head_learning_rate},
 };
 
 }  // namespace

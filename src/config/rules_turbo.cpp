@@ -1,92 +1,173 @@
 // Rules: turbo switches, DeepEP and the sync-free stages.
 #include <fmt/format.h>
 
+#include <array>
+
+#include "config/key_table.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
 namespace {
 
-bool low_precision(const Experiment& experiment) {
-  return !experiment.is_null("fp8") || !experiment.is_null("fp4");
+bool low_precision(const RuleContext& context) {
+  return !context.is_null("fp8") || !context.is_null("fp4");
 }
 
-// Switched on by a stage; a user who wrote the opposite has two wishes.
-void switch_on(RuleContext& context, std::string_view key, std::string_view because) {
-  context.require(key, {true}, because);
-}
-
+// What is incompatible with the older grouped product stays an error whoever wrote it (decision 2): it is the mistake
+// that users of these stages make most.
 void sync_free_stage(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const std::int64_t stage = experiment.get_int("turbo_sync_free_moe_stage");
+  const std::int64_t stage = context.integer("turbo_sync_free_moe_stage");
   if (stage == 0) return;
-  if (!experiment.get_bool("enable_primus_turbo")) {
-    context.report("turbo_sync_free_moe_stage", "needs enable_primus_turbo", "0, or enable_primus_turbo: true");
+  if (!context.is_on("enable_primus_turbo")) {
+    context.report("turbo_sync_free_moe_stage", "the sync-free stages need enable_primus_turbo", "0",
+                   "write enable_primus_turbo: true beside it");
     return;
   }
-  if (stage >= 2 && experiment.get_bool("moe_use_legacy_grouped_gemm")) {
-    context.report("moe_use_legacy_grouped_gemm", fmt::format("conflicts with turbo_sync_free_moe_stage {}", stage),
-                   "false");
+  if (stage >= 2 && context.is_on("moe_use_legacy_grouped_gemm")) {
+    context.report("moe_use_legacy_grouped_gemm",
+                   fmt::format("conflicts with {}, which uses the turbo grouped product",
+                               setting_text(context.experiment(), "turbo_sync_free_moe_stage")),
+                   "false", "write moe_use_legacy_grouped_gemm: false, or turbo_sync_free_moe_stage: 1");
     return;
   }
-  const std::string because = fmt::format("turbo_sync_free_moe_stage {}", stage);
-  switch_on(context, "moe_use_fused_router_with_aux_score", because);
-  switch_on(context, "moe_permute_fusion", because);
-  if (low_precision(experiment)) switch_on(context, "moe_router_padding_for_quantization", because);
+  std::vector<Demand> needs = {{"moe_use_fused_router_with_aux_score", {true}}, {"moe_permute_fusion", {true}}};
+  if (low_precision(context)) needs.push_back({"moe_router_padding_for_quantization", {true}});
   if (stage >= 2) {
-    switch_on(context, "use_turbo_deepep", because);
-    switch_on(context, "use_turbo_grouped_gemm", because);
+    needs.push_back({"use_turbo_deepep", {true}});
+    needs.push_back({"use_turbo_grouped_gemm", {true}});
   }
-  if (stage >= 3) switch_on(context, "use_turbo_fused_act_with_probs", because);
+  if (stage >= 3) needs.push_back({"use_turbo_fused_act_with_probs", {true}});
+  context.demand("turbo_sync_free_moe_stage", needs);
 }
 
 void grouped_gemm(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  if (experiment.get_bool("use_turbo_grouped_gemm") && experiment.get_bool("moe_use_legacy_grouped_gemm")) {
-    context.report("use_turbo_grouped_gemm",
-                   fmt::format("conflicts with {}", setting_text(experiment, "moe_use_legacy_grouped_gemm")),
-                   "one of the two", "write moe_use_legacy_grouped_gemm: false");
-  }
-  if (!experiment.get_bool("turbo_grouped_gemm_without_padding")) return;
-  if (!experiment.get_bool("enable_primus_turbo") || !experiment.get_bool("use_turbo_grouped_gemm")) {
+  if (!context.is_on("use_turbo_grouped_gemm") || !context.is_on("moe_use_legacy_grouped_gemm")) return;
+  // A stage that asked for the turbo product has told it already.
+  if (context.integer("turbo_sync_free_moe_stage") >= 2) return;
+  context.report("use_turbo_grouped_gemm",
+                 fmt::format("conflicts with {}", setting_text(context.experiment(), "moe_use_legacy_grouped_gemm")),
+                 "one of the two", "write moe_use_legacy_grouped_gemm: false");
+}
+
+void unpadded_groups(RuleContext& context) {
+  if (!context.is_on("turbo_grouped_gemm_without_padding")) return;
+  if (!context.is_on("enable_primus_turbo") || !context.is_on("use_turbo_grouped_gemm")) {
     context.report("turbo_grouped_gemm_without_padding", "needs enable_primus_turbo and use_turbo_grouped_gemm",
-                   "false, or both");
-  } else if (experiment.get_bool("moe_router_padding_for_quantization")) {
-    context.report("turbo_grouped_gemm_without_padding",
-                   fmt::format("conflicts with {}", setting_text(experiment, "moe_router_padding_for_quantization")),
-                   "false");
+                   "false, or both of them true");
+  } else if (context.is_on("moe_router_padding_for_quantization")) {
+    context.report(
+        "turbo_grouped_gemm_without_padding",
+        fmt::format("conflicts with {}", setting_text(context.experiment(), "moe_router_padding_for_quantization")),
+        "false");
   }
 }
 
 void deepep(RuleContext& context) {
+  if (!context.is_on("use_turbo_deepep")) return;
+  if (!context.demand("use_turbo_deepep",
+                      {{"moe_shared_expert_overlap", {false}}, {"moe_router_dtype", {std::string("fp32")}}})) {
+    return;
+  }
+  // The switch's other names: experiments that have it often keep the plain dispatcher's name beside it.
+  context.overrule("moe_enable_deepep", {true}, "use_turbo_deepep");
+  context.overrule("moe_token_dispatcher_type", {std::string("flex")}, "use_turbo_deepep");
+}
+
+// Sixteen expert ranks are more than one node has, and between nodes the turbo backend talks through 32 units.
+void deepep_compute_units(RuleContext& context) {
+  constexpr std::int64_t kMostBetweenNodes = 32;
+  if (!context.is_on("use_turbo_deepep") || context.integer("expert_model_parallel_size") < 16) return;
+  if (context.integer("turbo_deepep_num_cu") <= kMostBetweenNodes) return;
+  const bool uses_uccl = context.variable("USING_UEP").value_or("0") == "1";
+  const std::string backend =
+      context.variable("PRIMUS_TURBO_MOE_DISPATCH_COMBINE_BACKEND").value_or(uses_uccl ? "DEEP_EP" : "TURBO");
+  if (backend != "TURBO") return;
+  context.report("turbo_deepep_num_cu",
+                 fmt::format("between nodes ({}) DeepEP talks through at most {} compute units",
+                             setting_text(context.experiment(), "expert_model_parallel_size"), kMostBetweenNodes),
+                 fmt::format("at most {}", kMostBetweenNodes), "or export USING_UEP=1 to go through UCCL");
+}
+
+void mega_moe(RuleContext& context) {
+  if (!context.is_on("use_turbo_mega_moe")) return;
   const Experiment& experiment = context.experiment();
-  if (!experiment.get_bool("use_turbo_deepep")) return;
-  context.require("moe_shared_expert_overlap", {false}, "use_turbo_deepep");
-  context.require("moe_router_dtype", {std::string("fp32")}, "use_turbo_deepep");
-  context.require("moe_enable_deepep", {true}, "use_turbo_deepep");
-  context.require("moe_token_dispatcher_type", {std::string("flex")}, "use_turbo_deepep");
-  if (experiment.get_int("expert_model_parallel_size") >= 16 && experiment.get_int("turbo_deepep_num_cu") > 32) {
-    context.report("turbo_deepep_num_cu", "more than one node's experts talk through at most 32 compute units",
-                   "at most 32");
+  if (!context.demand("use_turbo_mega_moe", {{"bf16", {true}},
+                                             {"swiglu", {true}},
+                                             {"add_bias_linear", {false}},
+                                             {"moe_expert_capacity_factor", {}},
+                                             {"init_model_with_meta_device", {false}}})) {
+    return;
+  }
+  if (context.integer("tensor_model_parallel_size") > 1) {
+    context.report("use_turbo_mega_moe",
+                   fmt::format("cannot share experts' matrices between ranks: {}",
+                               setting_text(experiment, "tensor_model_parallel_size")),
+                   "false, or one tensor rank");
+  }
+  const std::int64_t expert = context.integer("expert_model_parallel_size");
+  if (expert < 2 || expert > 8) {
+    context.report("use_turbo_mega_moe",
+                   fmt::format("works between the ranks of one node: {}",
+                               setting_text(experiment, "expert_model_parallel_size")),
+                   "false, or 2 to 8 expert ranks");
+  }
+  if (experiment.get_string("moe_router_load_balancing_type") == "sinkhorn") {
+    context.report("use_turbo_mega_moe",
+                   fmt::format("cannot route with {}", setting_text(experiment, "moe_router_load_balancing_type")),
+                   "false, or another way of balancing");
   }
 }
 
-void low_precision_recipes(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  if (!experiment.get_bool("use_turbo_gemm")) return;
-  const std::string fp8 = experiment.get_string("fp8_recipe");
-  if (!experiment.is_null("fp8") && fp8 != "tensorwise" && fp8 != "blockwise" && fp8 != "mxfp8") {
-    context.report("fp8_recipe", "use_turbo_gemm does not know this recipe", "one of tensorwise, blockwise, mxfp8");
+// Turbo products do not know sharded matrices. Who inherits them on several tensor ranks gets the plain ones.
+void turbo_linear(RuleContext& context) {
+  if (context.integer("tensor_model_parallel_size") == 1) return;
+  for (const std::string_view key : {"use_turbo_gemm", "use_turbo_norm_te_linear"}) {
+    if (!context.is_on(key)) continue;
+    if (context.is_wanted(key)) {
+      context.report(key,
+                     fmt::format("works with one tensor rank only: {}",
+                                 setting_text(context.experiment(), "tensor_model_parallel_size")),
+                     "false");
+    } else {
+      context.demand("tensor_model_parallel_size", {{key, {false}}});
+    }
   }
-  if (!experiment.is_null("fp4") && experiment.get_string("fp4_recipe") != "mxfp4") {
-    context.report("fp4_recipe", "use_turbo_gemm does not know this recipe", "mxfp4");
+}
+
+void turbo_attention(RuleContext& context) {
+  if (!context.is_on("use_turbo_attention") || context.is_on("use_sink_attention")) return;
+  if (context.integer("sink_sliding_window") > 0) {
+    context.report("use_turbo_attention",
+                   fmt::format("has a sliding window only together with sinks: {}",
+                               setting_text(context.experiment(), "sink_sliding_window")),
+                   "false, or use_sink_attention: true");
+  }
+}
+
+void turbo_master_switch(RuleContext& context) {
+  constexpr std::array kSwitches = {"use_turbo_attention", "use_turbo_gemm",     "use_turbo_grouped_gemm",
+                                    "use_turbo_deepep",    "use_turbo_rms_norm", "use_turbo_mega_moe"};
+  if (context.is_on("enable_primus_turbo")) return;
+  for (const std::string_view key : kSwitches) {
+    if (!context.is_on(key) || !context.is_wanted(key)) continue;
+    context.note(key, "does nothing while enable_primus_turbo is false", "enable_primus_turbo");
   }
 }
 
 constexpr Rule kRules[] = {
-    {"sync_free_stage", "A sync-free stage switches on what it needs, and needs turbo.", sync_free_stage},
+    {"sync_free_stage", "A sync-free stage needs turbo, excludes the legacy grouped product, and switches its set on.",
+     sync_free_stage},
     {"grouped_gemm", "Turbo and legacy grouped products exclude each other.", grouped_gemm},
-    {"deepep", "DeepEP wants an fp32 router and no overlap of shared experts.", deepep},
-    {"low_precision_recipes", "Turbo products know some low-precision recipes.", low_precision_recipes},
+    {"unpadded_groups", "Grouped products without padding need turbo and rows that are not padded.", unpadded_groups},
+    {"deepep", "DeepEP wants an fp32 router, the flex dispatcher and no overlap of shared experts.", deepep},
+    {"deepep_compute_units", "Between nodes the turbo backend of DeepEP takes at most 32 compute units.",
+     deepep_compute_units},
+    {"mega_moe", "The one-kernel expert layer wants bf16, gated SiLU, one tensor rank and 2 to 8 expert ranks.",
+     mega_moe},
+    {"turbo_linear", "Turbo linear layers have one tensor rank.", turbo_linear},
+    {"turbo_attention", "Turbo attention has a sliding window only with sinks.", turbo_attention},
+    {"turbo_master_switch", "Turbo switches do nothing without enable_primus_turbo; said in a note.",
+     turbo_master_switch},
 };
 
 }  // namespace

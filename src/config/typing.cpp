@@ -14,10 +14,12 @@ namespace {
 
 using Typed = std::optional<Value>;
 
-// PyYAML reads these words as truth values, so existing files use them.
+// PyYAML reads these words as truth values, and Python takes 0 and 1 for them, so existing files use all of these.
 std::optional<bool> truth_word(const Node& node) {
   if (node.kind != Node::Kind::kScalar) return std::nullopt;
   if (const auto truth = parse_bool(node.text)) return truth;
+  if (node.text == "1") return true;
+  if (node.text == "0") return false;
   if (node.style == Node::Style::kQuoted || node.text.size() > 3) return std::nullopt;
   const std::string word = lower(node.text);
   if (word == "yes" || word == "on") return true;
@@ -82,6 +84,44 @@ Typed as_layers(const Node& node, std::string& reason) {
   return Value{node.text};
 }
 
+// A name of a kind of layer as Megatron's list form spells it, or the letters themselves.
+std::string layout_letters(const std::string& word) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"embedding", "E"}, {"decoder", "t"}, {"mtp", "m"}, {"loss", "L"}};
+  for (const auto& [name, letter] : kNames) {
+    if (word == name) return std::string(letter);
+  }
+  return word;
+}
+
+// One item a stage: a text of letters, or a list of names. The text form is what everybody reads.
+Typed layout_text(const Node& node) {
+  std::string text;
+  for (const Node& stage : node.items) {
+    if (&stage != &node.items.front()) text += '|';
+    const std::vector<Node> words = stage.kind == Node::Kind::kList ? stage.items : std::vector<Node>{stage};
+    for (const Node& word : words) {
+      if (word.kind != Node::Kind::kScalar || !is_utf8(word.text)) return std::nullopt;
+      if (word.is_null()) continue;
+      if (&word != &words.front()) text += ',';
+      text += layout_letters(word.text);
+    }
+  }
+  return Value{text};
+}
+
+// Lists of layers may be written as YAML lists; they are kept as the text of their items.
+Typed list_as_text(const Node& node, const Key& key) {
+  if (key.name == "pipeline_model_parallel_layout") return layout_text(node);
+  const Typed items = as_list(node, as_text, "");
+  if (!items) return std::nullopt;
+  std::string joined;
+  for (const Value& item : std::get<Value::List>(items->data)) {
+    joined += (joined.empty() ? "" : ",") + std::get<std::string>(item.data);
+  }
+  return Value{joined};
+}
+
 Typed converted(const Node& node, const Key& key, std::string& reason) {
   switch (key.type) {
     case KeyType::kBool: {
@@ -93,16 +133,7 @@ Typed converted(const Node& node, const Key& key, std::string& reason) {
     case KeyType::kReal:
       return as_real(node);
     case KeyType::kText:
-      // Layer lists may be written as YAML lists; they are kept as the text of their items.
-      if (node.kind == Node::Kind::kList) {
-        const Typed items = as_list(node, as_text, "");
-        if (!items) return std::nullopt;
-        std::string joined;
-        for (const Value& item : std::get<Value::List>(items->data)) {
-          joined += (joined.empty() ? "" : ",") + std::get<std::string>(item.data);
-        }
-        return Value{joined};
-      }
+      if (node.kind == Node::Kind::kList) return list_as_text(node, key);
       return as_text(node);
     case KeyType::kTextList:
       return as_list(node, as_text, "");

@@ -11,12 +11,13 @@
 #include <sstream>
 #include <utility>
 
+#include "config/pipeline_layout.hpp"
+
 namespace primus::config {
 namespace {
 
 // An experiment has about a hundred entries and is a few kilobytes long; these stop aliases that multiply (and files
 // that are no experiments) long before memory or time is felt.
-constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr std::size_t kMaxNodes = 20'000;
 constexpr std::size_t kMaxDepth = 64;
 
@@ -170,10 +171,51 @@ class NodeBuilder final : public YAML::EventHandler {
   std::size_t num_nodes_ = 0;
 };
 
+// yaml-cpp's reasons in words that need no YAML standard beside them.
+std::string reason_of(const std::string& message) {
+  constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+      {"illegal map value", "a ': ' where no key can stand (quote a text that holds one)"},
+      {"end of map not found", "a '{' or an indented block does not end here as it should"},
+      {"end of map flow not found", "'{' is never closed"},
+      {"end of sequence not found", "a list does not end here as it should (is a '-' missing, or indented differently?)"},
+      {"end of sequence flow not found", "'[' is never closed"},
+      {"illegal flow end", "a closing bracket without its opening one"},
+      {"the referenced anchor is not defined", "an alias (*name) of an anchor (&name) that is not above it"},
+      {"unknown token", "a character that cannot begin a value here (tabs may not indent; quote texts with @ ` % or &)"},
+      {"illegal EOF in scalar", "a quotation mark is never closed"},
+      {"unknown escape character: ", "an unknown escape in a text in double quotes (write \\\\ for a backslash)"},
+      {"illegal tab when looking for indentation", "a tab in the indentation: use spaces"},
+  };
+  for (const auto& [theirs, ours] : kReasons) {
+    if (message.starts_with(theirs)) return std::string(ours);
+  }
+  return message;
+}
+
+// The line at `mark`, with a caret below the column.
+std::string excerpt_at(std::string_view content, const YAML::Mark& mark) {
+  std::size_t begin = 0;
+  for (int line = 0; line < mark.line && begin < content.size(); ++line) {
+    begin = std::min(content.find('\n', begin), content.size() - 1) + 1;
+  }
+  std::string_view line = content.substr(begin, content.find('\n', begin) - begin);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line.empty() ? "" : text_with_caret(line, static_cast<std::size_t>(std::max(mark.column, 0)));
+}
+
+Problem syntax_problem(std::string_view content, const std::string& file, const YAML::Exception& error) {
+  Problem problem{.file = file, .message = fmt::format("not valid YAML: {}", reason_of(error.msg))};
+  if (error.mark.is_null()) return problem;
+  problem.line = error.mark.line + 1;
+  problem.column = error.mark.column + 1;
+  problem.excerpt = excerpt_at(content, error.mark);
+  return problem;
+}
+
 }  // namespace
 
 Node read_yaml(std::string_view content, const std::string& file, std::vector<Problem>& problems) {
-  if (content.size() > kMaxBytes) {
+  if (content.size() > kMaxYamlBytes) {
     problems.push_back({.file = file, .message = "too large for a configuration file", .expected = "at most 1 MiB"});
     return {};
   }
@@ -195,10 +237,7 @@ Node read_yaml(std::string_view content, const std::string& file, std::vector<Pr
       return root;
     }
   } catch (const YAML::Exception& error) {
-    problems.push_back({.file = file,
-                        .line = error.mark.is_null() ? 0 : error.mark.line + 1,
-                        .column = error.mark.is_null() ? 0 : error.mark.column + 1,
-                        .message = fmt::format("not valid YAML: {}", error.msg)});
+    problems.push_back(syntax_problem(content, file, error));
   } catch (const ReadStopped&) {
     return {};
   }

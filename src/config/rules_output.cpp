@@ -1,0 +1,81 @@
+// Rules: checkpoints, profiles and logs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/rules.hpp"
+
+namespace primus::config {
+namespace {
+
+void asynchronous_save(RuleContext& context) {
+  const Value& value = context.experiment().setting("async_save").value;
+  if (value != Value{true}) return;
+  context.demand("async_save",
+                 {{"ckpt_format", {std::string("torch_dist")}}, {"use_persistent_ckpt_worker", {true}}});
+}
+
+void sharded_format(RuleContext& context) {
+  if (context.experiment().get_string("ckpt_format") != "torch_dcp" || context.is_on("use_torch_fsdp2")) return;
+  context.report("ckpt_format", "torch_dcp belongs to use_torch_fsdp2, which is off", "torch_dist");
+}
+
+void temporary_checkpoints(RuleContext& context) {
+  if (context.is_null("non_persistent_save_interval") || !context.is_null("non_persistent_ckpt_type")) return;
+  context.report("non_persistent_save_interval", "needs non_persistent_ckpt_type", "null, or both",
+                 "write non_persistent_ckpt_type: global, local or in_memory");
+}
+
+void profile_steps(RuleContext& context) {
+  if (!context.is_on("profile")) return;
+  const std::int64_t start = context.integer("profile_step_start");
+  const std::int64_t end = context.integer("profile_step_end");
+  if (end <= start) {
+    context.report("profile_step_end",
+                   fmt::format("does not come after {}", setting_text(context.experiment(), "profile_step_start")),
+                   fmt::format("at least {}", start + 1));
+  }
+}
+
+void profile_ranks(RuleContext& context) {
+  if (!context.is_on("profile")) return;
+  const Value& ranks = context.experiment().setting("profile_ranks").value;
+  const auto* list = std::get_if<Value::List>(&ranks.data);
+  if (!list) return;
+  for (const Value& item : *list) {
+    const std::int64_t rank = std::get<std::int64_t>(item.data);
+    if (rank >= 0 && rank < context.world().size) continue;
+    context.report("profile_ranks",
+                   fmt::format("there is no rank {} among {} ({})", rank, context.world().size, context.world().source),
+                   fmt::format("ranks from 0 to {}", context.world().size - 1));
+    return;
+  }
+}
+
+// Traces lie in the folder of the curves, so a profile needs it whoever turned it off.
+void profile_folder(RuleContext& context) {
+  if (context.is_on("profile")) context.overrule("disable_tensorboard", {false}, "profile");
+}
+
+void tracking_service(RuleContext& context) {
+  if (context.is_on("disable_wandb") || context.variable("WANDB_API_KEY")) return;
+  context.note("disable_wandb", "WANDB_API_KEY is not set: Weights & Biases will ask for it, or stay silent");
+}
+
+constexpr Rule kRules[] = {
+    {"asynchronous_save", "Saving in the background needs torch_dist and a persistent worker.", asynchronous_save},
+    {"sharded_format", "The checkpoint format torch_dcp belongs to use_torch_fsdp2.", sharded_format},
+    {"temporary_checkpoints", "Temporary checkpoints have a kind.", temporary_checkpoints},
+    {"profile_steps", "A profile ends after it starts.", profile_steps},
+    {"profile_ranks", "Profiled ranks exist.", profile_ranks},
+    {"profile_folder", "A profile is written beside the curves, so it turns their folder on.", profile_folder},
+    {"tracking_service", "Weights & Biases needs its key in the environment; said in a note.", tracking_service},
+};
+
+}  // namespace
+
+std::span<const Rule> output_rules() {
+  return kRules;
+}
+
+}  // namespace primus::config
