@@ -23,6 +23,10 @@ constexpr std::array<std::string_view, 10> kVolumeOptions = {"ro",    "rw",     
 constexpr std::array<std::string_view, 12> kBare = {"privileged",  "rm",  "init",      "detach",      "d",    "i", "t",
                                                     "interactive", "tty", "read-only", "publish-all", "clean"};
 
+// Who takes part in the run: known outside only, from Slurm or from whoever started every node by hand.
+constexpr std::array<const char*, 5> kLaunchVariables = {"NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR",
+                                                         "MASTER_PORT"};
+
 template <typename List>
 bool holds(const List& list, std::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
@@ -131,6 +135,9 @@ class ContainerReader {
     Variables all = named_;
     for (const auto& [name, value] : environment_) {
       if (is_forwarded_to_containers(name)) all.emplace(name, value);
+    }
+    for (const char* name : kLaunchVariables) {
+      if (const auto found = environment_.find(name); found != environment_.end()) all.insert(*found);
     }
     for (const auto& [name, value] : all) request_.environment.push_back(fmt::format("{}={}", name, value));
   }

@@ -50,9 +50,9 @@ TEST(Container, OptionsAddUpOrReplace) {
   file.container_environment = {"A=1"};
   const ContainerRequest request =
       read_container(Words{"--privileged", "--network", "none", "--device=/y", "-e", "B=2", "-t", "--image", "b"}, file,
-                     {{"NCCL_X", "3"}});
+                     {{"NCCL_X", "3"}, {"NODE_RANK", "1"}, {"EDITOR", "vi"}});
   EXPECT_EQ(request.image, "b");
-  EXPECT_EQ(request.environment, (Words{"A=1", "B=2", "NCCL_X=3"}));
+  EXPECT_EQ(request.environment, (Words{"A=1", "B=2", "NCCL_X=3", "NODE_RANK=1"}));
   const OuterCommand command = container_command(request, {"run"}, "/opt/primus");
   const Words& words = command.words;
   const Words middle(words.begin() + 3, words.begin() + 8);
