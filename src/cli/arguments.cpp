@@ -1,4 +1,5 @@
 #include "cli/arguments.hpp"
+#include "cli/app.hpp"
 
 #include <fmt/format.h>
 

@@ -1,12 +1,13 @@
 #pragma once
 // Parsing one command's options with CLI11, with our errors: exit code 2 and the nearest valid name.
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace primus::cli {
 

@@ -1,9 +1,17 @@
 #pragma once
-// The commands behind the front: each takes the words after its name and returns the exit code.
+// The commands behind the front, in one table: dispatch, help and completion read it.
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/messages.hpp"
+#include "config/rules.hpp"
+#include "launch/launcher_file.hpp"
+#include "launch/output_copy.hpp"
 
 namespace primus::cli {
 
@@ -12,22 +20,61 @@ enum class Action { kStart, kDryRun };
 /// How much is told: --debug adds the worker's command here and, there, what it was started with.
 enum class Detail { kUsual, kDebug };
 
-/// What global options and launch mode say about a run.
+/// A command that slurm or container would start.
+struct OuterText {
+  std::string mode;
+  std::string command;
+  std::vector<std::string> remarks;
+};
+
+/// What global options, launcher file and launch mode say about a run.
 struct LaunchOptions {
   Action action = Action::kStart;
   Detail detail = Detail::kUsual;
+  Format format = Format::kText;
   std::optional<int> num_processes;
-  std::string device;  // "": the command may say it
-  std::map<std::string, std::string> environment;
+  std::string device;                              // "": the command may say it
+  std::map<std::string, std::string> environment;  // of --env
+  std::vector<std::string> patches;
+  std::string log_file;
+  launch::Show show = launch::Show::kAll;
+  std::string launcher_file;               // "": none
+  std::vector<config::Note> no_effect;     // options that do nothing here, and why
+  std::vector<OuterText> outer;            // outermost first; empty: the command runs here
+  std::optional<config::WorldSize> world;  // slurm's nodes times their devices
+  std::vector<std::string> words;          // the command with its name, for hooks
+  launch::OutputCopy* output = nullptr;
 };
 
-/// train pretrain: resolve, then print the plan or start the worker.
-int train_command(std::span<const std::string> words, const LaunchOptions& launch);
+enum class Starts { kNothing, kWorkers };
 
-/// data prepare: text files to .bin and .idx.
-int data_command(std::span<const std::string> words, Action action);
+/// One command: `group name`, or `group` alone.
+struct Command {
+  std::string_view group;
+  std::string_view name;
+  std::string_view synopsis;
+  std::string_view meaning;
+  Starts starts = Starts::kNothing;
+  Rest rest = Rest::kRefuse;           // kReturn: overrides
+  std::string_view positionals;        // what words without dashes are: "", "experiment", "key", "shell"
+  void (*add_options)(CLI::App& app);  // for completion
+  int (*run)(std::span<const std::string> words, const LaunchOptions& launch);
+};
 
-/// view loss: the loss curve of a run.
-int view_command(std::span<const std::string> words, Action action);
+std::span<const Command> commands();
+
+/// The command of that name; nullptr if there is none.
+const Command* find_command(std::string_view group, std::string_view name);
+
+extern const Command kTrainPretrain;
+extern const Command kDataPrepare;
+extern const Command kViewLoss;
+extern const Command kConfigShow;
+extern const Command kConfigDiff;
+extern const Command kConfigParams;
+extern const Command kConfigKeys;
+extern const Command kConfigCheck;
+extern const Command kConfigExplain;
+extern const Command kCompletion;
 
 }  // namespace primus::cli

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "cli/app.hpp"
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/terminal.hpp"
@@ -56,29 +57,40 @@ int print_plan(const data::PrepareOptions& options) {
   return 0;
 }
 
-int prepare(std::span<const std::string> words, Action action) {
+struct PrepareWords {
   data::PrepareOptions options;
   bool no_eod = false;
   bool dry_run = false;
-  CLI::App app("Turn text files into training data: PREFIX_text_document.bin and .idx.", "primus-cli data prepare");
+};
+
+void add_options(CLI::App& app, PrepareWords& read) {
+  data::PrepareOptions& options = read.options;
   app.add_option("--input", options.inputs, "Text files, and folders of them")->required()->type_name("PATH");
   app.add_option("--output-prefix", options.output_prefix, "Prefix of the data to write")
       ->required()
       ->type_name("PREFIX");
   app.add_option("--tokenizer-type", options.tokenizer_type, "Tokenizer")->capture_default_str()->type_name("NAME");
-  app.add_flag("--no-append-eod", no_eod, "No end-of-document token after each file");
+  app.add_flag("--no-append-eod", read.no_eod, "No end-of-document token after each file");
   app.add_option("--held-out", options.held_out, "Files whose ends are held out for evaluation")->type_name("FILE");
   app.add_option("--held-out-fraction", options.held_out_fraction, "Part of each of them")->type_name("F");
   app.add_option("--held-out-prefix", options.held_out_prefix, "Prefix of the held-out data")->type_name("PREFIX");
-  app.add_flag("--dry-run", dry_run, "Say what would be read and written, and stop");
+  app.add_flag("--dry-run", read.dry_run, "Say what would be read and written, and stop");
+}
+
+int run(std::span<const std::string> words, const LaunchOptions& launch) {
+  PrepareWords read;
+  CLI::App app("Turn text files into training data: PREFIX_text_document.bin and .idx.", "primus-cli data prepare");
+  add_options(app, read);
+  data::PrepareOptions& options = read.options;
   app.footer(
       "example\n  primus-cli data prepare --input /usr/share/common-licenses --output-prefix output/train \\\n"
-      "    --held-out /usr/share/common-licenses/MPL-2.0 --held-out-fraction 0.5 --held-out-prefix output/valid");
+      "    --held-out /usr/share/common-licenses/MPL-2.0 --held-out-fraction 0.5 \\\n"
+      "    --held-out-prefix output/valid");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
-  options.append_eod = !no_eod;
+  options.append_eod = !read.no_eod;
   check(options);
-  if (dry_run || action == Action::kDryRun) return print_plan(options);
+  if (read.dry_run || launch.action == Action::kDryRun) return print_plan(options);
   data::PrepareSummary summary;
   {
     ProgressBar bar("prepare");
@@ -94,12 +106,17 @@ int prepare(std::span<const std::string> words, Action action) {
 
 }  // namespace
 
-int data_command(std::span<const std::string> words, Action action) {
-  constexpr std::array<std::string_view, 1> kActions = {"prepare"};
-  if (!words.empty() && (words.front() == "--help" || words.front() == "-h")) return prepare(words, action);
-  if (words.empty() || words.front() != "prepare")
-    refuse_word("action of data", words.empty() ? "" : words.front(), kActions);
-  return prepare(words.subspan(1), action);
-}
+const Command kDataPrepare = {"data",
+                              "prepare",
+                              "--input PATH... --output-prefix P",
+                              "text files to training data",
+                              Starts::kNothing,
+                              Rest::kRefuse,
+                              "",
+                              [](CLI::App& app) {
+                                static PrepareWords unused;
+                                add_options(app, unused);
+                              },
+                              run};
 
 }  // namespace primus::cli

@@ -4,12 +4,17 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/text.hpp"
+#include "cli/config_common.hpp"
+#include "cli/key_text.hpp"
+#include "cli/resolution_json.hpp"
 #include "cli/terminal.hpp"
 #include "config/key_table.hpp"
+#include "model/architecture.hpp"
 #include "model/flops.hpp"
 #include "model/model_spec.hpp"
 #include "model/parameters.hpp"
@@ -48,6 +53,10 @@ std::string model_lines(const Experiment& experiment) {
     text += line("experts",
                  fmt::format("{} a layer, {} a token, inner width {}; shared {}", spec.moe->router.num_experts,
                              spec.moe->router.top_k, spec.moe->ffn_hidden_size, spec.moe->shared_ffn_hidden_size));
+  }
+  for (const model::ArchitecturePart& part : model::unsupported_parts(experiment)) {
+    text += line("planned", fmt::format("{} ({}){}", part.name, part.key,
+                                        part.counted == model::Counted::kMissing ? ", not counted above" : ""));
   }
   text += line("vocabulary",
                fmt::format("{}, padded to {}", format_count(spec.vocab_size), format_count(spec.padded_vocab_size)));
@@ -89,13 +98,31 @@ std::string state_of(const config::Key& key, const config::Value& value) {
   return key.note.empty() ? "works" : fmt::format("works; {}", key.note);
 }
 
-std::string override_lines(const Experiment& experiment) {
+/// What the value replaced: the nearest of the weaker layers, or the default.
+std::string override_line(const config::Key& key, const config::Setting& setting) {
+  std::string from = "by default";
+  config::Value before = config::default_value(key);
+  for (const config::ReplacedValue& past : setting.replaced) {
+    if (past.origin.layer == config::Layer::kCommandLine) continue;
+    before = past.value;
+    from = "in " + origin_text(past.origin);
+  }
+  return fmt::format("  {} = {}: {} [{}]\n      {} {} {}\n", key.name, config::to_text(setting.value), key.meaning,
+                     state_of(key, setting.value), before == setting.value ? "as" : "was",
+                     shortened(config::to_text(before)), from);
+}
+
+/// Every override with what it replaced and what it switched on. Notes told here are taken out of `notes`.
+std::string override_lines(const PlanInputs& inputs, std::vector<config::Note>& notes) {
+  const std::vector<config::Note> all = notes;
   std::string text;
-  for (const auto& [name, setting] : experiment.settings()) {
+  for (const auto& [name, setting] : inputs.resolution.experiment.settings()) {
     if (setting.origin.layer != config::Layer::kCommandLine) continue;
-    const config::Key& key = *config::find_key(name);
-    text +=
-        fmt::format("  {} = {}: {} [{}]\n", name, to_text(setting.value), key.meaning, state_of(key, setting.value));
+    text += override_line(*config::find_key(name), setting);
+    for (const config::Note& note : all) {
+      if (note.cause == name) text += fmt::format("      -> {}: {}\n", note.key, note.text);
+    }
+    std::erase_if(notes, [&](const config::Note& note) { return note.cause == name; });
   }
   return text.empty() ? text : title("overrides") + text;
 }
@@ -124,12 +151,6 @@ std::string no_effect_lines(const std::vector<config::Note>& keys) {
   return text.empty() ? text : title("no effect") + text;
 }
 
-// A layout may be hundreds of letters long; its beginning tells which it is.
-std::string shortened(const std::string& text) {
-  constexpr std::size_t kLongest = 48;
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
-}
-
 std::string planned_lines(const std::vector<config::PlannedUse>& planned) {
   std::string text;
   for (const config::PlannedUse& use : planned)
@@ -137,25 +158,85 @@ std::string planned_lines(const std::vector<config::PlannedUse>& planned) {
   return text.empty() ? text : title("planned (a real train refuses these)") + text;
 }
 
+/// Variables that the worker would have beside those of this shell, and what all of them do.
+launch::Variables worker_variables(const PlanInputs& inputs) {
+  launch::Variables variables = launch::current_environment();
+  for (const auto& [name, value] : inputs.command.environment) variables[name] = value;
+  return variables;
+}
+
+std::string environment_lines(const PlanInputs& inputs) {
+  std::string text;
+  for (const launch::VariableUse& use : launch::explain_variables(worker_variables(inputs)))
+    text += fmt::format("  {}={}: {}\n", use.name, use.value, use.effect);
+  return text.empty() ? text : title("environment") + text;
+}
+
+std::string launch_lines(const PlanInputs& inputs) {
+  const LaunchOptions& launch = inputs.launch;
+  std::string text;
+  for (const OuterText& outer : launch.outer) {
+    text += fmt::format("  {:<12}{}\n", outer.mode, outer.command);
+    for (const std::string& remark : outer.remarks) text += line("", remark);
+  }
+  if (!launch.launcher_file.empty()) text += line("defaults", launch.launcher_file);
+  for (const launch::Script& script : inputs.scripts) {
+    const char* kind = script.kind == launch::ScriptKind::kPatch       ? "patch"
+                       : script.kind == launch::ScriptKind::kAfterHook ? "hook after"
+                                                                       : "hook";
+    text += line(kind, script.path.string() + " (not run by a dry run)");
+  }
+  if (!launch.log_file.empty()) text += line("log file", launch.log_file);
+  return text.empty() ? text : title("launch") + text;
+}
+
+std::vector<config::Note> all_no_effect(const PlanInputs& inputs) {
+  std::vector<config::Note> notes = inputs.launch.no_effect;
+  notes.insert(notes.end(), inputs.resolution.no_effect.begin(), inputs.resolution.no_effect.end());
+  return notes;
+}
+
 }  // namespace
 
-std::string plan_report(const Resolution& resolution, const std::string& experiment_file,
-                        const launch::WorkerCommand& command) {
+std::string plan_report(const PlanInputs& inputs) {
+  const Resolution& resolution = inputs.resolution;
   const Experiment& experiment = resolution.experiment;
   std::string text = title(fmt::format("plan of {}", experiment.exp_name));
-  text += line("experiment", experiment_file);
+  text += line("experiment", inputs.experiment_file);
   if (!experiment.model_preset.empty()) {
     text += line("presets", fmt::format("{} on {}", experiment.model_preset, experiment.module_preset));
   }
   text += line("folder", experiment.run_folder());
   text += title("model") + model_lines(experiment);
   text += title("run") + batch_lines(resolution);
-  text += override_lines(experiment);
-  text += note_lines("notes", resolution.notes);
-  text += no_effect_lines(resolution.no_effect);
+  std::vector<config::Note> notes = resolution.notes;
+  text += override_lines(inputs, notes);
+  text += note_lines("notes", notes);
+  text += no_effect_lines(all_no_effect(inputs));
   text += planned_lines(resolution.planned);
-  text += title("worker") + fmt::format("  {}\n", launch::shell_text(command));
+  text += environment_lines(inputs);
+  text += launch_lines(inputs);
+  text += title("worker") + fmt::format("  {}\n", launch::shell_text(inputs.command));
   return text;
+}
+
+Json plan_json(const PlanInputs& inputs) {
+  Json json = json_of(inputs.resolution, Origins::kShown);
+  for (const config::Note& note : inputs.launch.no_effect)
+    json["no_effect"].push_back({{"key", note.key}, {"text", note.text}});
+  const model::ModelSpec spec = model::build_model_spec(inputs.resolution.experiment);
+  const model::ParameterCount count = model::count_parameters(spec);
+  json["parameters"] = {{"total", count.total}, {"active", count.active}};
+  json["environment"] = Json::array();
+  for (const launch::VariableUse& use : launch::explain_variables(worker_variables(inputs)))
+    json["environment"].push_back({{"name", use.name}, {"value", use.value}, {"effect", use.effect}});
+  json["launch"] = Json::array();
+  for (const OuterText& outer : inputs.launch.outer)
+    json["launch"].push_back({{"mode", outer.mode}, {"command", outer.command}});
+  json["scripts"] = Json::array();
+  for (const launch::Script& script : inputs.scripts) json["scripts"].push_back(script.path.string());
+  json["worker"] = launch::shell_text(inputs.command);
+  return json;
 }
 
 std::string start_notes(const Resolution& resolution) {

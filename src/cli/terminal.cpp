@@ -20,6 +20,8 @@ std::string_view code_of(Colour colour) {
   switch (colour) {
     case Colour::kRed:
       return "\x1b[31;1m";
+    case Colour::kGreen:
+      return "\x1b[32m";
     case Colour::kYellow:
       return "\x1b[33m";
     case Colour::kBold:

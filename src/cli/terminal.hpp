@@ -7,7 +7,7 @@
 
 namespace primus::cli {
 
-enum class Colour { kRed, kYellow, kBold, kDim };
+enum class Colour { kRed, kGreen, kYellow, kBold, kDim };
 
 /// The text in a colour, if the stream is a terminal and NO_COLOR is not set.
 std::string coloured(std::string_view text, Colour colour, std::FILE* stream);

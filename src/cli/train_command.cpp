@@ -2,61 +2,64 @@
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "cli/app.hpp"
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/config_common.hpp"
 #include "cli/data_check.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/run_curve.hpp"
 #include "cli/terminal.hpp"
 #include "config/resolve.hpp"
+#include "launch/environment.hpp"
+#include "launch/hooks.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/worker_process.hpp"
-#include "launch/world.hpp"
 
 namespace primus::cli {
 namespace {
 
 struct TrainOptions {
-  std::string config;
+  ReadOptions read;
   std::string device;
   std::string backend_path;
   std::string export_config;
-  std::int64_t world_size = 0;
-  Action action = Action::kStart;
-  std::vector<std::string> overrides;
+  bool dry_run = false;
 };
 
-Parsed read_options(std::span<const std::string> words, TrainOptions& options) {
-  bool dry_run = false;
-  CLI::App app("Train an experiment. Everything that is no option below overrides a key of the experiment.",
-               "primus-cli train pretrain");
-  app.add_option("--config,--exp", options.config, "Experiment file")->required()->type_name("FILE.yaml");
+void add_options(CLI::App& app, TrainOptions& options) {
+  add_config_option(app, options.read);
   app.add_option("--device", options.device, "cpu or cuda")->type_name("DEVICE");
-  app.add_flag("--dry-run", dry_run, "Print the plan, and stop");
-  app.add_option("--world-size,--world_size", options.world_size, "Processes of the plan that --dry-run prints")
-      ->type_name("N")
-      ->check([](const std::string& text) {
-        return !text.empty() && text != "0" && text.front() != '-' ? "" : "expected an integer >= 1";
-      });
+  app.add_flag("--dry-run,--dry_run", options.dry_run, "Print the plan, and stop");
+  add_world_option(app, options.read.world_size);
+  add_format_option(app, options.read.format, {"text", "json"});
   app.add_option("--export_config,--export-config", options.export_config, "Write the resolved experiment as YAML")
       ->type_name("FILE");
   app.add_option("--backend_path,--backend-path", options.backend_path, "No effect: there is no Python backend")
       ->type_name("DIR");
+}
+
+Parsed read_options(std::span<const std::string> words, TrainOptions& options) {
+  CLI::App app("Train an experiment. Everything that is no option below overrides a key of the experiment.",
+               "primus-cli train pretrain");
+  add_options(app, options);
   app.footer(
       "overrides\n  --key value  --key=value  key=value  --flag  --no-flag  --map.key value\n"
+      "  primus-cli config keys PATTERN lists the keys, config explain KEY explains one\n"
       "examples\n  primus-cli train pretrain --config exp.yaml --train_iters 20 --lr 3e-4 --no-bf16\n"
-      "  primus-cli --dry-run train pretrain --config exp.yaml --num_layers 4 moe_layer_freq='([0]*1+[1]*3)'");
-  const Parsed parsed = parse_options(app, words, Rest::kReturn, options.overrides);
-  if (dry_run) options.action = Action::kDryRun;
-  return parsed;
+      "  primus-cli --dry-run train pretrain --config exp.yaml moe_layer_freq='([0]*1+[1]*26)'");
+  return parse_options(app, words, Rest::kReturn, options.read.overrides);
 }
 
 void check_device(const std::string& device) {
@@ -72,13 +75,9 @@ void check_device(const std::string& device) {
   refuse_word("device", device, kDevices);
 }
 
-// Who decides the number of processes (decision 3).
-std::optional<config::WorldSize> world_of(const TrainOptions& options, const LaunchOptions& launch) {
-  if (options.world_size > 0) return config::WorldSize{options.world_size, "--world-size"};
-  if (launch.num_processes) return config::WorldSize{*launch.num_processes, "--nproc"};
-  if (const auto world = launch::world_of_environment()) return world;
-  if (options.action == Action::kDryRun) return std::nullopt;
-  return config::WorldSize{1, "one process on a CPU"};
+// Who decides the number of processes of a train (decision 3).
+config::WorldSize train_world(const LaunchOptions& launch) {
+  return plan_world(0, launch).value_or(config::WorldSize{1, "one process on a CPU"});
 }
 
 void refuse_several_processes(const config::WorldSize& world) {
@@ -111,15 +110,15 @@ void report_results(const launch::RunFolder& folder) {
   }
 }
 
-int start(config::Resolution& resolution, Detail detail) {
+/// The run itself; everything has been checked but the data.
+int start_workers(config::Resolution& resolution, const LaunchOptions& launch) {
   const std::filesystem::path worker = launch::find_worker();
   check_data(resolution.experiment);
-  const std::string notes = start_notes(resolution);
-  fmt::print("{}", notes);
+  fmt::print("{}", start_notes(resolution));
   const launch::RunFolder folder = launch::make_run_folder(resolution.experiment);
   const auto commands =
       launch::worker_commands(resolution.experiment, worker, folder, static_cast<int>(resolution.world.size));
-  if (detail == Detail::kDebug) {
+  if (launch.detail == Detail::kDebug) {
     for (const launch::WorkerCommand& command : commands) fmt::print("worker command  {}\n", shell_text(command));
   }
   // Whatever is printed here must stand before the worker's first line.
@@ -136,40 +135,163 @@ int start(config::Resolution& resolution, Detail detail) {
   return outcome.exit_code;
 }
 
-int dry_run(const config::Resolution& resolution, const std::string& file) {
-  const launch::RunFolder folder = launch::run_folder_of(resolution.experiment);
-  const auto commands = launch::worker_commands(resolution.experiment, "primus-worker", folder, 1);
-  fmt::print("{}", plan_report(resolution, file, commands.front()));
-  return 0;
-}
+class Pretrain {
+ public:
+  Pretrain(const LaunchOptions& launch, TrainOptions options) : launch_(launch), options_(std::move(options)) {
+    const std::filesystem::path runner = launch::runner_folder();
+    before_ = launch::find_hooks(runner, "train", "pretrain", launch::ScriptKind::kHook);
+    for (const std::string& patch : launch.patches) before_.push_back({launch::ScriptKind::kPatch, patch});
+    after_ = launch::find_hooks(runner, "train", "pretrain", launch::ScriptKind::kAfterHook);
+  }
 
-int pretrain(std::span<const std::string> words, const LaunchOptions& launch) {
+  int run() {
+    check_device(options_.device.empty() ? launch_.device : options_.device);
+    check_patches();
+    launch::check_launch_variables(launch::current_environment());
+    return launch_.action == Action::kDryRun || options_.dry_run ? dry_run() : start();
+  }
+
+ private:
+  void check_patches() const {
+    std::vector<Problem> problems;
+    for (const launch::Script& script : before_) {
+      if (script.kind != launch::ScriptKind::kPatch || std::filesystem::is_regular_file(script.path)) continue;
+      problems.push_back({.file = "command line",
+                          .key = "--patch",
+                          .message = fmt::format("there is no file {}", script.path.string()),
+                          .expected = "a script"});
+    }
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+
+  config::Resolution resolve(config::Purpose purpose, std::optional<config::WorldSize> world) const {
+    config::Resolution resolution =
+        config::resolve({options_.read.config, options_.read.overrides, purpose, std::move(world)});
+    auto& env = resolution.experiment.env;
+    for (const auto& [name, value] : launch_.environment) env[name] = value;
+    if (launch_.detail == Detail::kDebug) env["PRIMUS_LOG_LEVEL"] = "DEBUG";
+    launch::Variables known = launch::current_environment();
+    for (const auto& [name, value] : env) known[name] = value;
+    for (const auto& [name, value] : launch::derived_variables(known)) env[name] = value;
+    if (!options_.backend_path.empty())
+      resolution.no_effect.push_back({"--backend_path", "there is no Python backend"});
+    return resolution;
+  }
+
+  void write_export(const config::Resolution& resolution) const {
+    if (!options_.export_config.empty()) write_file(options_.export_config, config::to_yaml(resolution.experiment));
+  }
+
+  int dry_run() const {
+    const config::Resolution resolution =
+        resolve(config::Purpose::kPlan, plan_world(options_.read.world_size, launch_));
+    write_export(resolution);
+    const launch::RunFolder folder = launch::run_folder_of(resolution.experiment);
+    const auto commands = launch::worker_commands(resolution.experiment, "primus-worker", folder, 1);
+    std::vector<launch::Script> scripts = before_;
+    scripts.insert(scripts.end(), after_.begin(), after_.end());
+    const PlanInputs inputs{resolution, launch_, options_.read.config, scripts, commands.front()};
+    if (format_of(options_.read.format) == Format::kJson || launch_.format == Format::kJson) {
+      print_json(plan_json(inputs));
+    } else {
+      fmt::print("{}", plan_report(inputs));
+    }
+    return 0;
+  }
+
+  int start() {
+    refuse_elsewhere();
+    config::WorldSize world = train_world(launch_);
+    refuse_several_processes(world);
+    // Hooks may add data or a device to what is not complete yet; whatever else is wrong is told before one runs.
+    const config::Purpose first = before_.empty() ? config::Purpose::kTrain : config::Purpose::kPlan;
+    config::Resolution resolution = resolve(first, world);
+    const bool has_copy = !launch_.log_file.empty() || launch_.show == launch::Show::kErrorsOnly;
+    if (has_copy) launch_.output->start(launch_.log_file, launch_.show);
+    if (!before_.empty()) {
+      if (run_before() == Verdict::kSkip) return 0;
+      resolution = resolve(config::Purpose::kTrain, world);
+    }
+    resolution.no_effect.insert(resolution.no_effect.begin(), launch_.no_effect.begin(), launch_.no_effect.end());
+    write_export(resolution);
+    const int code = start_workers(resolution, launch_);
+    run_after(code);
+    return code;
+  }
+
+  void refuse_elsewhere() const {
+    if (launch_.outer.empty()) return;
+    const bool is_slurm = launch_.outer.front().mode == "slurm";
+    throw ConfigError(
+        {{.file = "command line",
+          .message = fmt::format("{}: starting a run {} is planned for a later release", launch_.outer.front().mode,
+                                 is_slurm ? "through Slurm" : "in a container"),
+          .nearest = "--dry-run prints what would run"}});
+  }
+
+  enum class Verdict { kGoOn, kSkip };
+
+  Verdict run_before() {
+    launch::ScriptWishes wishes;
+    for (const launch::Script& script : before_) launch::run_script(script, launch_.words, wishes);
+    options_.read.overrides.insert(options_.read.overrides.end(), wishes.words.begin(), wishes.words.end());
+    take_backend_path();
+    const auto skip = wishes.environment.find("PRIMUS_SKIP_MAIN_LAUNCH");
+    if (skip == wishes.environment.end() || skip->second != "1") return Verdict::kGoOn;
+    fmt::print("a hook asked for nothing to be started (PRIMUS_SKIP_MAIN_LAUNCH)\n");
+    return Verdict::kSkip;
+  }
+
+  /// Hooks written for Primus name the Python backend, which is an option and no key.
+  void take_backend_path() {
+    auto& words = options_.read.overrides;
+    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+      if (words[i] != "--backend_path") continue;
+      options_.backend_path = words[i + 1];
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i), words.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+      return;
+    }
+  }
+
+  void run_after(int code) const {
+    setenv("PRIMUS_EXIT_CODE", std::to_string(code).c_str(), 1);
+    launch::ScriptWishes ignored;
+    for (const launch::Script& script : after_) {
+      try {
+        launch::run_script(script, launch_.words, ignored);
+      } catch (const UserError& error) {
+        // The run's own failure is what the caller must learn.
+        if (code == 0) throw;
+        print_failure(error.what(), error.exit_code(), Format::kText);
+      }
+    }
+  }
+
+  const LaunchOptions& launch_;
+  TrainOptions options_;
+  std::vector<launch::Script> before_;
+  std::vector<launch::Script> after_;
+};
+
+int run(std::span<const std::string> words, const LaunchOptions& launch) {
   TrainOptions options;
-  options.action = launch.action;
-  options.device = launch.device;
   if (read_options(words, options) == Parsed::kHelpShown) return 0;
-  check_device(options.device);
-  const auto world = world_of(options, launch);
-  const bool is_start = options.action == Action::kStart;
-  if (is_start) refuse_several_processes(*world);
-  config::Resolution resolution = config::resolve(
-      {options.config, options.overrides, is_start ? config::Purpose::kTrain : config::Purpose::kPlan, world});
-  for (const auto& [name, value] : launch.environment) resolution.experiment.env[name] = value;
-  if (launch.detail == Detail::kDebug) resolution.experiment.env["PRIMUS_LOG_LEVEL"] = "DEBUG";
-  if (!options.backend_path.empty()) resolution.no_effect.push_back({"--backend_path", "there is no Python backend"});
-  if (!options.export_config.empty()) write_file(options.export_config, config::to_yaml(resolution.experiment));
-  return is_start ? start(resolution, launch.detail) : dry_run(resolution, options.config);
+  return Pretrain(launch, std::move(options)).run();
 }
 
 }  // namespace
 
-int train_command(std::span<const std::string> words, const LaunchOptions& launch) {
-  constexpr std::array<std::string_view, 2> kSuites = {"pretrain", "posttrain"};
-  if (!words.empty() && (words.front() == "--help" || words.front() == "-h")) return pretrain(words, launch);
-  if (!words.empty() && words.front() == "posttrain") refuse_planned("train posttrain", "fine-tuning");
-  if (words.empty() || words.front() != "pretrain")
-    refuse_word("kind of training", words.empty() ? "" : words.front(), kSuites);
-  return pretrain(words.subspan(1), launch);
-}
+const Command kTrainPretrain = {"train",
+                                "pretrain",
+                                "--config FILE [overrides]",
+                                "train an experiment",
+                                Starts::kWorkers,
+                                Rest::kReturn,
+                                "",
+                                [](CLI::App& app) {
+                                  static TrainOptions unused;
+                                  add_options(app, unused);
+                                },
+                                run};
 
 }  // namespace primus::cli

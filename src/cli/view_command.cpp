@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "cli/app.hpp"
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/run_curve.hpp"
@@ -13,26 +13,35 @@
 namespace primus::cli {
 namespace {
 
-int view_loss(std::span<const std::string> words, Action action) {
-  bool dry_run = action == Action::kDryRun;
+struct ViewOptions {
   std::string run;
   std::string out;
+  bool dry_run = false;
+};
+
+void add_options(CLI::App& app, ViewOptions& options) {
+  app.add_option("--run", options.run, "Folder of the run")->required()->type_name("DIR");
+  app.add_option("--out", options.out, "Picture to write (default: loss.svg in the folder)")->type_name("FILE.svg");
+  app.add_flag("--dry-run", options.dry_run, "Say what would be drawn, and stop");
+}
+
+int view_loss(std::span<const std::string> words, const LaunchOptions& launch) {
+  ViewOptions options;
+  options.dry_run = launch.action == Action::kDryRun;
   CLI::App app("Draw the loss curve of a run as SVG, from the metrics.jsonl in its folder.", "primus-cli view loss");
-  app.add_option("--run", run, "Folder of the run")->required()->type_name("DIR");
-  app.add_option("--out", out, "Picture to write (default: loss.svg in the folder)")->type_name("FILE.svg");
-  app.add_flag("--dry-run", dry_run, "Say what would be drawn, and stop");
+  add_options(app, options);
   app.footer("example\n  primus-cli view loss --run output/quickstart/local/deepseek_v2_tiny --out loss.svg");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
-  const std::filesystem::path folder(run);
+  const std::filesystem::path folder(options.run);
   if (!std::filesystem::is_directory(folder)) {
     throw ConfigError({{.file = "command line",
                         .key = "--run",
-                        .message = fmt::format("there is no folder {}", run),
+                        .message = fmt::format("there is no folder {}", options.run),
                         .expected = "folder of a run"}});
   }
-  const std::filesystem::path picture = out.empty() ? folder / "loss.svg" : std::filesystem::path(out);
-  if (dry_run) {
+  const std::filesystem::path picture = options.out.empty() ? folder / "loss.svg" : std::filesystem::path(options.out);
+  if (options.dry_run) {
     fmt::print("would draw {} from {}\n", picture.string(), (folder / "metrics.jsonl").string());
     return 0;
   }
@@ -47,11 +56,17 @@ int view_loss(std::span<const std::string> words, Action action) {
 
 }  // namespace
 
-int view_command(std::span<const std::string> words, Action action) {
-  constexpr std::array<std::string_view, 1> kPictures = {"loss"};
-  if (!words.empty() && (words.front() == "--help" || words.front() == "-h")) return view_loss(words, action);
-  if (words.empty() || words.front() != "loss") refuse_word("picture", words.empty() ? "" : words.front(), kPictures);
-  return view_loss(words.subspan(1), action);
-}
+const Command kViewLoss = {"view",
+                           "loss",
+                           "--run DIR",
+                           "the loss curve of a run",
+                           Starts::kNothing,
+                           Rest::kRefuse,
+                           "",
+                           [](CLI::App& app) {
+                             static ViewOptions unused;
+                             add_options(app, unused);
+                           },
+                           view_loss};
 
 }  // namespace primus::cli

@@ -98,7 +98,11 @@ const Setting& Experiment::setting(std::string_view key) const {
 }
 
 void Experiment::set(std::string_view key, Value value, Origin origin) {
-  settings_.insert_or_assign(std::string(row_of(key).name), Setting{std::move(value), std::move(origin)});
+  const auto [found, is_new] = settings_.try_emplace(std::string(row_of(key).name));
+  Setting& setting = found->second;
+  if (!is_new) setting.replaced.push_back({std::move(setting.value), std::move(setting.origin)});
+  setting.value = std::move(value);
+  setting.origin = std::move(origin);
 }
 
 std::string Experiment::run_folder() const {

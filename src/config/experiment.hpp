@@ -11,10 +11,17 @@
 
 namespace primus::config {
 
+/// A value that a stronger layer, a later word or a rule replaced.
+struct ReplacedValue {
+  Value value;
+  Origin origin;
+};
+
 /// A resolved value and where it came from.
 struct Setting {
   Value value;
   Origin origin;
+  std::vector<ReplacedValue> replaced = {};  // the weakest first; not part of the JSON
 };
 
 /// A resolved run description. Built by resolve() (planning half) or read back from the run's folder (worker).
@@ -48,6 +55,7 @@ class Experiment {
   /// Was the key written by the user, and not merely inherited?
   bool is_explicitly_set(std::string_view key) const { return is_explicit(setting(key).origin); }
 
+  /// What was set before is kept among the replaced values.
   void set(std::string_view key, Value value, Origin origin);
 
   /// workspace/work_group/user_name/exp_name.

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "config/experiment.hpp"
 #include "config/key_table.hpp"
+#include "config/value_json.hpp"
 
 namespace primus::config {
 namespace {
@@ -17,48 +18,14 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "primus-experiment";
 constexpr int kVersion = 1;
 
-constexpr std::array<std::pair<Layer, std::string_view>, 6> kLayerNames = {{
-    {Layer::kDefault, "default"},
-    {Layer::kModulePreset, "module preset"},
-    {Layer::kModelPreset, "model preset"},
-    {Layer::kExperiment, "experiment"},
-    {Layer::kCommandLine, "command line"},
-    {Layer::kRule, "rule"},
-}};
-
-std::string_view name_of(Layer layer) {
-  for (const auto& [candidate, name] : kLayerNames) {
-    if (candidate == layer) return name;
-  }
-  return "";
-}
+constexpr std::array<Layer, 6> kLayers = {Layer::kDefault,    Layer::kModulePreset, Layer::kModelPreset,
+                                          Layer::kExperiment, Layer::kCommandLine,  Layer::kRule};
 
 Layer layer_of(std::string_view name) {
-  for (const auto& [layer, candidate] : kLayerNames) {
-    if (candidate == name) return layer;
+  for (const Layer layer : kLayers) {
+    if (layer_text(layer) == name) return layer;
   }
   throw UserError(fmt::format("unknown origin '{}'", name));
-}
-
-Json json_of(const Value& value) {
-  return std::visit(
-      [](const auto& data) -> Json {
-        using T = std::decay_t<decltype(data)>;
-        if constexpr (std::is_same_v<T, std::monostate>) {
-          return nullptr;
-        } else if constexpr (std::is_same_v<T, Value::List>) {
-          Json list = Json::array();
-          for (const Value& item : data) list.push_back(json_of(item));
-          return list;
-        } else if constexpr (std::is_same_v<T, Value::Map>) {
-          Json map = Json::object();
-          for (const auto& [key, item] : data) map[key] = json_of(item);
-          return map;
-        } else {
-          return data;
-        }
-      },
-      value.data);
 }
 
 Value value_of(const Json& json) {
@@ -128,7 +95,7 @@ std::string Experiment::to_json() const {
   for (const auto& [key, setting] : settings_) {
     Json entry;
     entry["value"] = json_of(setting.value);
-    entry["layer"] = name_of(setting.origin.layer);
+    entry["layer"] = layer_text(setting.origin.layer);
     if (!setting.origin.file.empty()) entry["file"] = setting.origin.file;
     if (setting.origin.line > 0) entry["line"] = setting.origin.line;
     json["settings"][key] = std::move(entry);

@@ -28,6 +28,10 @@ Problem unknown_key(const Node& value, std::string_view key, const std::string& 
 
 }  // namespace
 
+Origin SettingMerger::origin_of(const Entry& entry) {
+  return {entry.layer, entry.node.origin.file, entry.node.origin.line};
+}
+
 void SettingMerger::add_layer(const Node& map, Layer layer, const std::string& prefix) {
   for (const Node::Entry& entry : map.entries) add(entry.key, entry.value, layer, prefix + entry.key);
 }
@@ -65,12 +69,15 @@ void SettingMerger::add(std::string_view key, const Node& value, Layer layer, co
   }
   node.origin.file = value.origin.file;
   node.origin.line = value.origin.line;
-  entry = {std::move(node), result, layer, std::string(key)};
+  std::vector<ReplacedValue> replaced = std::move(entry.replaced);
+  if (!is_new) replaced.push_back({std::move(entry.value), origin_of(entry)});
+  entry = {std::move(node), result, layer, std::string(key), std::move(replaced)};
 }
 
 void SettingMerger::apply_to(Experiment& experiment) const {
   for (const auto& [key, entry] : entries_) {
-    experiment.set(key, entry.value, {entry.layer, entry.node.origin.file, entry.node.origin.line});
+    for (const ReplacedValue& past : entry.replaced) experiment.set(key, past.value, past.origin);
+    experiment.set(key, entry.value, origin_of(entry));
   }
 }
 

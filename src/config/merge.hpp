@@ -22,7 +22,7 @@ class SettingMerger {
   /// Merge one key; `written` is how problems name it.
   void add(std::string_view key, const Node& value, Layer layer, const std::string& written);
 
-  /// Settings for every key that some layer set.
+  /// Settings for every key that some layer set, with what each replaced.
   void apply_to(Experiment& experiment) const;
 
  private:
@@ -31,7 +31,10 @@ class SettingMerger {
     Value value;
     Layer layer = Layer::kDefault;
     std::string name;  // as written: the key or its alias
+    std::vector<ReplacedValue> replaced;
   };
+
+  static Origin origin_of(const Entry& entry);
 
   std::vector<Problem>& problems_;
   std::map<std::string, Entry, std::less<>> entries_;

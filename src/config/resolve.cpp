@@ -425,7 +425,7 @@ std::string to_yaml(const Experiment& experiment) {
     for (const Key& key : section.keys) {
       const auto found = experiment.settings().find(key.name);
       if (found == experiment.settings().end()) continue;
-      const auto& [value, origin] = found->second;
+      const auto& [value, origin, replaced] = found->second;
       if (!std::exchange(has_title, true)) text += fmt::format("      # {}\n", section.area);
       text += fmt::format("      {}{}: {}  # {}\n", is_explicit(origin) ? "" : "# ", key.name, to_text(value),
                           origin_comment(origin));

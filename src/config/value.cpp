@@ -57,4 +57,22 @@ std::string to_text(const Value& value) {
   return std::visit(TextOf{}, value.data);
 }
 
+std::string_view layer_text(Layer layer) {
+  switch (layer) {
+    case Layer::kDefault:
+      return "default";
+    case Layer::kModulePreset:
+      return "module preset";
+    case Layer::kModelPreset:
+      return "model preset";
+    case Layer::kExperiment:
+      return "experiment";
+    case Layer::kCommandLine:
+      return "command line";
+    case Layer::kRule:
+      return "rule";
+  }
+  return "";
+}
+
 }  // namespace primus::config

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -23,6 +24,9 @@ std::string to_text(const Value& value);
 
 /// Which of the merged layers a value came from, from the weakest to the strongest.
 enum class Layer { kDefault, kModulePreset, kModelPreset, kExperiment, kCommandLine, kRule };
+
+/// "default", "module preset", "model preset", "experiment", "command line", "rule".
+std::string_view layer_text(Layer layer);
 
 /// Where a value was written; for kRule, `file` names the rule that changed it.
 struct Origin {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "cli/program.hpp"
 
 namespace primus::cli {
@@ -34,36 +35,59 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Refused{"command",
                 {"trian"},
-                "unknown command 'trian' (expected one of direct, slurm, container, train, data, view); did you mean "
+                "unknown command 'trian' (expected one of direct, slurm, container, train, data, config, view, "
+                "completion); did you mean "
                 "'train'?"},
         Refused{"no_command",
                 {"--dry-run"},
-                "command is missing (expected one of direct, slurm, container, train, data, view)"},
-        Refused{"nothing_to_run", {"direct", "--"}, "command is missing (expected one of train, data, view)"},
+                "command is missing (expected one of direct, slurm, container, train, data, config, view, completion)"},
+        Refused{"nothing_to_run",
+                {"direct", "--"},
+                "command is missing (expected one of train, data, config, view, completion)"},
         Refused{"global_option",
                 {"--dryrun", "train"},
-                "unknown option '--dryrun' (expected one of --dry-run, --debug, --version, --help, --config); did you "
+                "unknown option '--dryrun' (expected one of --config, --dry-run, --debug, --format, --version, "
+                "--help); did you "
                 "mean '--dry-run'?"},
         Refused{"launcher_file",
-                {"--config", "x.yaml", "direct"},
-                "--config before the command: a launcher file (an experiment's --config stands behind `train "
-                "pretrain`) is planned for a later release"},
+                {"--config", "/nowhere/x.yaml", "direct", "train", "pretrain", "--config", kQuickstart},
+                "--config: there is no launcher file /nowhere/x.yaml; an experiment's --config stands behind its "
+                "command: train pretrain --config FILE"},
+        Refused{"launcher_file_missing", {"--config"}, "--config: needs a value"},
         Refused{"slurm",
-                {"slurm", "-N", "2", "--", "train", "pretrain"},
-                "slurm: starting a run through Slurm is planned for a later release"},
+                {"slurm", "-N", "2", "--", "direct", "--", "train", "pretrain", "--config", kQuickstart},
+                "slurm: starting a run through Slurm is planned for a later release; --dry-run prints what would run"},
         Refused{"container",
-                {"container", "--", "train"},
-                "container: starting a run in a container is planned for a later release"},
+                {"container", "--image", "x", "--", "train", "pretrain", "--config", kQuickstart},
+                "container: starting a run in a container is planned for a later release; --dry-run prints what would "
+                "run"},
+        Refused{"slurm_without_command",
+                {"slurm", "srun", "-N", "2", "--"},
+                "slurm: there is no command behind `--`; see primus-cli slurm --help"},
+        Refused{"slurm_stray",
+                {"--dry-run", "slurm", "srun", "-N", "2", "train", "--", "train", "pretrain", "--config", kQuickstart},
+                "unexpected 'train' among the options of slurm; the command stands behind `--`"},
+        Refused{"slurm_nodes",
+                {"--dry-run", "slurm", "-N", "none", "--", "direct", "train", "pretrain", "--config", kQuickstart},
+                "--nodes: out of range (expected integer from 1 to 1000000, found 'none')"},
+        Refused{"container_memory",
+                {"--dry-run", "container", "--memory", "much", "--", "train", "pretrain", "--config", kQuickstart},
+                "--memory: not an amount of memory (expected digits and b, k, m or g, found 'much')"},
+        Refused{"container_volume",
+                {"--dry-run", "container", "-v", "/a:/b:rx", "--", "train", "pretrain", "--config", kQuickstart},
+                "--volume: unknown mount option 'rx' (expected ro, rw, z, Z or a propagation, found '/a:/b:rx')"},
+        Refused{"patch",
+                {"direct", "--patch", "/nowhere.sh", "--", "train", "pretrain", "--config", kQuickstart},
+                "--patch: there is no file /nowhere.sh (expected a script)"},
+        Refused{"format", {"--format", "xml", "config", "keys"}, "unknown format 'xml' (expected one of text, json)"},
         Refused{"projection",
                 {"projection", "memory"},
                 "projection: projecting memory and time is planned for a later release"},
         Refused{"direct_option",
                 {"direct", "--nprocs", "2"},
-                "unknown option of direct '--nprocs' (expected one of --nproc, --device, --env, --single, --no-numa, "
-                "--dry-run, --debug, --help); did you mean '--nproc'?"},
-        Refused{"numa",
-                {"direct", "--numa", "--", "train"},
-                "--numa: binding workers to NUMA nodes is planned for a later release"},
+                "unknown option of direct '--nprocs' (expected one of --config, --dry-run, --debug, --nproc, --single, "
+                "--device, --env, --patch, --log_file, --silent, --numa, --no-numa, --script, --help); did you mean "
+                "'--nproc'?"},
         Refused{"nproc_text",
                 {"direct", "--nproc", "two", "--", "train"},
                 "--nproc: not a number of processes (expected integer >= 1, found 'two')"},
@@ -72,11 +96,11 @@ INSTANTIATE_TEST_SUITE_P(
                 {"direct", "--nproc=2", "--", "train", "pretrain", "--config", "x"},
                 "--nproc: training in several processes is planned for a later release (expected 1, found 2)"},
         Refused{"variable",
-                {"direct", "--env", "NAME", "--", "train"},
-                "--env: not a variable (expected NAME=value, found 'NAME')"},
+                {"direct", "--env", "1NAME=2", "--", "train"},
+                "--env: not a variable (expected NAME=value, a NAME, or a file of such lines, found '1NAME=2')"},
         Refused{"suite",
                 {"train", "pretain"},
-                "unknown kind of training 'pretain' (expected one of pretrain, posttrain); did you mean 'pretrain'?"},
+                "unknown command of train 'pretain' (expected pretrain); did you mean 'pretrain'?"},
         Refused{"posttrain", {"train", "posttrain"}, "train posttrain: fine-tuning is planned for a later release"},
         Refused{"no_config",
                 {"train", "pretrain", "--lr", "1"},
@@ -92,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "--device: this build has no CUDA half (expected cpu, found cuda)"},
         Refused{"data_action",
                 {"data", "prepar"},
-                "unknown action of data 'prepar' (expected prepare); did you mean 'prepare'?"},
+                "unknown command of data 'prepar' (expected prepare); did you mean 'prepare'?"},
         Refused{"data_option",
                 {"data", "prepare", "--input", "a", "--output-prefix", "b", "--tokeniser-type", "c"},
                 "unknown option '--tokeniser-type'; did you mean '--tokenizer-type'?"},
@@ -103,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"data", "prepare", "--input", "a", "--output-prefix", "b", "--held-out", "a", "--held-out-prefix", "c",
                  "--held-out-fraction", "2"},
                 "--held-out-fraction: needed beside --held-out (expected number above 0, at most 1)"},
-        Refused{"picture", {"view", "los"}, "unknown picture 'los' (expected loss); did you mean 'loss'?"},
+        Refused{"picture", {"view", "los"}, "unknown command of view 'los' (expected loss); did you mean 'loss'?"},
         Refused{"run_folder",
                 {"view", "loss", "--run", "/nowhere"},
                 "--run: there is no folder /nowhere (expected folder of a run)"},
@@ -124,14 +148,20 @@ TEST(Refusals, SeveralProblemsInOneRun) {
 
 TEST(Help, EveryCommandFitsOneScreen) {
   for (const Words& words :
-       {Words{}, Words{"--help"}, Words{"-h"}, Words{"direct", "--help"}, Words{"train", "--help"},
-        Words{"train", "pretrain", "--help"}, Words{"data", "prepare", "--help"}, Words{"view", "loss", "-h"}}) {
+       {Words{}, Words{"--help"}, Words{"-h"}, Words{"direct", "--help"}, Words{"slurm", "--help"},
+        Words{"container", "--help"}, Words{"train", "--help"}, Words{"train", "pretrain", "--help"},
+        Words{"data", "prepare", "--help"}, Words{"view", "loss", "-h"}, Words{"config", "--help"},
+        Words{"config", "show", "--help"}, Words{"config", "diff", "--help"}, Words{"config", "params", "--help"},
+        Words{"config", "keys", "--help"}, Words{"config", "check", "--help"}, Words{"config", "explain", "--help"},
+        Words{"completion", "--help"}}) {
     const ProgramResult result = run_program(words);
-    EXPECT_EQ(result.code, 0);
-    EXPECT_EQ(result.err, "");
-    EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 40);
+    const std::string name = testing::PrintToString(words);
+    EXPECT_EQ(result.code, 0) << name;
+    EXPECT_EQ(result.err, "") << name;
+    EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 40) << name;
     EXPECT_NE(result.out.find("example"), std::string::npos) << result.out;
     EXPECT_TRUE(result.out.ends_with('\n'));
+    for (const std::string& line : split(result.out, '\n')) EXPECT_LE(line.size(), 100U) << name << ": " << line;
   }
   EXPECT_TRUE(run_program({"--version"}).out.starts_with("primus-cli "));
 }
@@ -155,19 +185,50 @@ TEST(DryRun, OfDeepSeekV3PrintsThePlan) {
 }
 
 TEST(DryRun, SaysWhatEachOverrideDid) {
-  const ProgramResult result =
-      run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr", "-0", "--lr=1e-3",
-                   "--manual_gc", "--recompute_granularity", "full"});
+  const ProgramResult result = run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data",
+                                            "--lr", "-0", "--lr=1e-3", "--manual_gc", "--log_throughput"});
   EXPECT_EQ(result.code, 2) << "a negative zero is no learning rate, whoever comes later";
   const ProgramResult plan =
       run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr=1e-3", "--manual_gc",
-                   "--recompute_granularity", "full", "--world-size", "4", "--micro_batch_size=2"});
+                   "--recompute_granularity", "full", "--recompute_method", "uniform", "--recompute_num_layers", "1",
+                   "--world-size", "4", "--micro_batch_size=2"});
   EXPECT_EQ(plan.code, 0) << plan.err;
   for (const char* part :
-       {"lr = 0.001: Highest learning rate. [works]",
+       {"lr = 0.001: Highest learning rate. [works]\n      was 0.002 in ",
         "manual_gc = true: Run Python's garbage collector by hand. [no effect: there is no Python runtime]",
         "recompute_granularity = full: Keep whole layers' inputs, or leave out parts of them. [planned]",
         "4 processes (--world-size)", "16 sequences = 2 micro x 4 data ranks x 2 accumulated"}) {
+    EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.out;
+  }
+}
+
+// The guide's own command, with the two variables that it exports; only the program's path is another.
+TEST(DryRun, OfTheDeepDivesCommand) {
+  const std::string root = PRIMUS_SOURCE_DIR;
+  const std::string baseline = root + "/examples/moe_package/configs/MI355X/deepseek_v2_lite-pretrain-baseline.yaml";
+  const ProgramResult plan = run_program({"--dry-run", "direct",
+                                          "--",        "train",
+                                          "pretrain",  "--config",
+                                          baseline,    "--enable_primus_turbo",
+                                          "True",      "--use_turbo_deepep",
+                                          "True",      "--turbo_deepep_num_cu",
+                                          "64",        "--moe_router_dtype",
+                                          "fp32",      "--turbo_sync_free_moe_stage",
+                                          "1",         "--cross_entropy_fusion_impl",
+                                          "te",        "--cross_entropy_loss_fusion",
+                                          "True",      "--manual_gc",
+                                          "True",      "--manual_gc_interval",
+                                          "1"},
+                                         "/tmp", {{"ENABLE_NUMA_BINDING", "1"}, {"HSA_KERNARG_POOL_SIZE", "12582912"}});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(plan.err, "");
+  for (const char* part :
+       {"plan of deepseek_v2_lite-pretrain",
+        "  use_turbo_deepep = true: ", "-> moe_shared_expert_overlap: true -> false",
+        "-> moe_token_dispatcher_type: ", "  turbo_sync_free_moe_stage = 1: ", "-> moe_permute_fusion: false (",
+        "-> moe_use_fused_router_with_aux_score: false (", "manual_gc, manual_gc_interval: there is no Python runtime",
+        "ENABLE_NUMA_BINDING=1: no effect: ", "HSA_KERNARG_POOL_SIZE=12582912: passed on",
+        "768 sequences = 12 micro x 8 data ranks x 8 accumulated", "planned (a real train refuses these)"}) {
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.out;
   }
 }

@@ -46,8 +46,12 @@ Program::Program(const std::vector<std::string>& words, const std::string& worki
     redirect(folder_.path() / "err", STDERR_FILENO);
   }
   if (chdir(working_folder.c_str()) != 0) _exit(126);
-  for (const char* name : {"WORLD_SIZE", "NNODES", "GPUS_PER_NODE", "PRIMUS_WORKER", "PRIMUS_CONFIG_DIR", "NO_COLOR"})
+  for (const char* name :
+       {"WORLD_SIZE", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID",
+        "PRIMUS_WORKER", "PRIMUS_CONFIG_DIR", "PRIMUS_RUNNER_DIR", "DOCKER_IMAGE", "USING_UEP", "NO_COLOR"})
     unsetenv(name);
+  // A launcher file of whoever runs the tests is none of their business.
+  setenv("HOME", folder_.path().c_str(), 1);
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   const std::string program = std::string(PRIMUS_BIN_DIR) + "/primus-cli";
   std::vector<char*> arguments{const_cast<char*>(program.c_str())};

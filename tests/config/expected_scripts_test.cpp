@@ -62,8 +62,9 @@ std::string assignments(const std::string& variant, const std::vector<TableRow>&
     std::string value = part.substr(equals + 1);
     if (name == "MTP") name = "ENABLE_MTP";
     if (value.starts_with("N>")) value = kAnyNumber;
-    // Virtual stages need pipeline ranks, and V2-Lite's script has one: three of them hold nine layers each.
-    if (name == "VPP" && script.find("v2_lite") != std::string::npos) text += "PP=3 ";
+    // Virtual stages need pipeline ranks, and V2-Lite's script has one: three of them hold nine layers each,
+    // and take turns in groups of three micro-batches.
+    if (name == "VPP" && script.find("v2_lite") != std::string::npos) text += "PP=3 GBS=1008 ";
     if (value == "IDS") value = "0,1";
     text += name + "='" + value + "' ";
   }

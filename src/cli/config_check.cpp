@@ -1,0 +1,135 @@
+// config check: many experiments at once.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "cli/app.hpp"
+#include "cli/config_common.hpp"
+#include "cli/terminal.hpp"
+#include "model/model_spec.hpp"
+#include "model/parameters.hpp"
+
+namespace primus::cli {
+namespace {
+
+struct CheckOptions {
+  std::vector<std::string> files;
+  bool as_train = false;
+  std::string format = "text";
+};
+
+void add_options(CLI::App& app, CheckOptions& options) {
+  app.add_option("FILES", options.files, "Experiments")->required()->type_name("X.yaml...");
+  app.add_flag("--train", options.as_train, "Planned keys are faults, as for a real train");
+  add_format_option(app, options.format, {"text", "json"});
+}
+
+/// What became of one file.
+struct Verdict {
+  std::string file;
+  std::vector<Problem> problems;
+  std::optional<config::Resolution> resolution;
+};
+
+Verdict check(const std::string& file, config::Purpose purpose, const LaunchOptions& launch) {
+  Verdict verdict{file, {}, {}};
+  try {
+    verdict.resolution = config::resolve({file, {}, purpose, plan_world(0, launch)});
+  } catch (const ConfigError& error) {
+    verdict.problems = error.problems();
+  } catch (const UserError& error) {
+    verdict.problems = {{.file = file, .message = error.what()}};
+  }
+  return verdict;
+}
+
+std::string summary(const config::Resolution& resolution) {
+  const model::ModelSpec spec = model::build_model_spec(resolution.experiment);
+  const auto total = static_cast<double>(model::count_parameters(spec).total);
+  std::string text = fmt::format("{} parameters, {} process{}", format_short_count(total), resolution.world.size,
+                                 resolution.world.size == 1 ? "" : "es");
+  const auto add = [&](std::size_t count, std::string_view what) {
+    if (count > 0) text += fmt::format(", {} {}", count, what);
+  };
+  add(resolution.notes.size(), resolution.notes.size() == 1 ? "note" : "notes");
+  add(resolution.no_effect.size(), "without effect");
+  add(resolution.planned.size(), "planned");
+  return text;
+}
+
+void print_text(const std::vector<Verdict>& verdicts) {
+  std::size_t num_failed = 0;
+  for (const Verdict& verdict : verdicts) {
+    if (verdict.resolution) {
+      fmt::print("{}  {}: {}\n", coloured("ok", Colour::kGreen, stdout), verdict.file, summary(*verdict.resolution));
+      continue;
+    }
+    ++num_failed;
+    fmt::print("{}  {}: {}\n", coloured("FAILED", Colour::kRed, stdout), verdict.file,
+               counted(std::ssize(verdict.problems), "problem"));
+    for (const Problem& problem : verdict.problems) fmt::print("    {}\n", to_text(problem));
+  }
+  if (verdicts.size() > 1) fmt::print("{} checked, {} failed\n", verdicts.size(), num_failed);
+}
+
+void print_as_json(const std::vector<Verdict>& verdicts) {
+  Json json = {{"ok", true}, {"files", Json::array()}};
+  for (const Verdict& verdict : verdicts) {
+    Json entry = {{"file", verdict.file}, {"ok", verdict.resolution.has_value()}};
+    if (verdict.resolution) {
+      entry["world"] = verdict.resolution->world.size;
+      entry["notes"] = verdict.resolution->notes.size();
+      entry["no_effect"] = verdict.resolution->no_effect.size();
+      entry["planned"] = verdict.resolution->planned.size();
+    } else {
+      json["ok"] = false;
+      entry["problems"] = Json::array();
+      for (const Problem& problem : verdict.problems) entry["problems"].push_back(json_of(problem));
+    }
+    json["files"].push_back(std::move(entry));
+  }
+  print_json(json);
+}
+
+int run(std::span<const std::string> words, const LaunchOptions& launch) {
+  CheckOptions options;
+  CLI::App app("Check experiments: a line each, with every problem of those that fail. Exit code 2 if one does.",
+               "primus-cli config check");
+  add_options(app, options);
+  app.footer(
+      "examples\n  primus-cli config check examples/megatron/configs/MI355X/*.yaml\n"
+      "  primus-cli config check exp.yaml --train --format json");
+  std::vector<std::string> rest;
+  if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
+  const config::Purpose purpose = options.as_train ? config::Purpose::kTrain : config::Purpose::kPlan;
+  std::vector<Verdict> verdicts;
+  int code = 0;
+  for (const std::string& file : options.files) {
+    verdicts.push_back(check(file, purpose, launch));
+    if (!verdicts.back().resolution) code = static_cast<int>(ExitCode::kWrongInput);
+  }
+  const bool is_json = format_of(options.format) == Format::kJson || launch.format == Format::kJson;
+  is_json ? print_as_json(verdicts) : print_text(verdicts);
+  return code;
+}
+
+}  // namespace
+
+const Command kConfigCheck = {"config",
+                              "check",
+                              "X...",
+                              "many experiments, a line each",
+                              Starts::kNothing,
+                              Rest::kRefuse,
+                              "experiment",
+                              [](CLI::App& app) {
+                                static CheckOptions unused;
+                                add_options(app, unused);
+                              },
+                              run};
+
+}  // namespace primus::cli

@@ -1,0 +1,125 @@
+#include "cli/config_common.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "cli/app.hpp"
+#include "config/loader.hpp"
+#include "config/merge.hpp"
+#include "config/parse.hpp"
+#include "launch/world.hpp"
+
+namespace primus::cli {
+
+void add_config_option(CLI::App& app, ReadOptions& options) {
+  app.add_option("--config,--exp", options.config, "Experiment file")->required()->type_name("FILE.yaml");
+}
+
+void add_world_option(CLI::App& app, std::int64_t& world_size) {
+  app.add_option("--world-size,--world_size", world_size, "Processes (default: the environment's, or the fewest)")
+      ->type_name("N")
+      ->check([](const std::string& text) {
+        const auto count = config::parse_int(text);
+        return count && *count >= 1 ? "" : "expected an integer >= 1";
+      });
+}
+
+void add_format_option(CLI::App& app, std::string& format, const std::vector<std::string>& names) {
+  std::string choice;
+  for (const std::string& name : names) choice += (choice.empty() ? "" : "|") + name;
+  format = names.front();
+  app.add_option("--format", format, "How to answer")
+      ->type_name(choice)
+      ->check([names, choice](const std::string& text) {
+        const bool is_known = std::find(names.begin(), names.end(), text) != names.end();
+        return is_known ? "" : fmt::format("expected {}, found '{}'", choice, text);
+      });
+}
+
+std::optional<config::WorldSize> plan_world(std::int64_t world_size, const LaunchOptions& launch) {
+  if (world_size > 0) return config::WorldSize{world_size, "--world-size"};
+  if (launch.num_processes) return config::WorldSize{*launch.num_processes, "--nproc"};
+  if (launch.world) return launch.world;
+  return launch::world_of_environment();
+}
+
+config::Resolution read_experiment(const std::string& file, const ReadOptions& options, const LaunchOptions& launch) {
+  return config::resolve({file, options.overrides, config::Purpose::kPlan, plan_world(options.world_size, launch)});
+}
+
+config::Experiment read_preset(const std::string& name) {
+  constexpr std::string_view kModule = "pre_trainer.yaml";
+  std::vector<Problem> problems;
+  config::SettingMerger merger(problems);
+  const Problem place{.file = "command line", .key = "--preset"};
+  const config::Node module = config::load_preset({"modules", "megatron", std::string(kModule), place}, problems);
+  merger.add_layer(module, config::Layer::kModulePreset, "");
+  const config::Node model = config::load_preset({"models", "megatron", name, place}, problems);
+  merger.add_layer(model, config::Layer::kModelPreset, "");
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  config::Experiment experiment;
+  experiment.framework = "megatron";
+  experiment.module_preset = kModule;
+  experiment.model_preset = name;
+  merger.apply_to(experiment);
+  // A preset knows no data, no batch and no devices: of the rules only those that fill in what the model leaves open.
+  const config::WorldSize world{config::smallest_world(experiment), "the smallest that is legal"};
+  config::RuleContext context(experiment, config::Purpose::kPlan, world, name);
+  const auto apply = [&](std::span<const config::Rule> rules) {
+    for (const config::Rule& rule : rules) {
+      context.enter(rule.name);
+      rule.apply(context);
+    }
+  };
+  apply(config::data_rules());
+  if (experiment.is_null("vocab_size")) throw ConfigError(context.problems());
+  const std::size_t num_ignored = context.problems().size();
+  apply(config::model_rules());
+  apply(config::moe_rules());
+  if (context.problems().size() > num_ignored) {
+    const auto first = context.problems().begin() + static_cast<std::ptrdiff_t>(num_ignored);
+    throw ConfigError(std::vector<Problem>(first, context.problems().end()));
+  }
+  return experiment;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(config::preset_folder() / "models/megatron", error)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> first_words(std::vector<std::string>& words, std::size_t count, const std::string& message,
+                                     const std::string& command) {
+  // A key may be written as on a command line, `--micro-batch-size`; a file may not.
+  const auto is_value = [&](const std::string& word) { return count == 1 || !word.starts_with("-"); };
+  if (words.size() < count ||
+      !std::all_of(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count), is_value)) {
+    throw ConfigError({{.file = "command line",
+                        .message = message,
+                        .nearest = fmt::format("see primus-cli config {} --help", command)}});
+  }
+  std::vector<std::string> taken(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
+  words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
+  return taken;
+}
+
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
+}
+
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kLongest = 48;
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
+}
+
+}  // namespace primus::cli

@@ -1,0 +1,51 @@
+#pragma once
+// What the `config` commands share: reading an experiment or a preset, and the words for it.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "config/resolve.hpp"
+
+namespace primus::cli {
+
+/// Options that several commands have.
+struct ReadOptions {
+  std::string config;
+  std::int64_t world_size = 0;
+  std::string format = "text";
+  std::vector<std::string> overrides;
+};
+
+void add_config_option(CLI::App& app, ReadOptions& options);
+void add_world_option(CLI::App& app, std::int64_t& world_size);
+/// `--format` with these names, the first of which is the default.
+void add_format_option(CLI::App& app, std::string& format, const std::vector<std::string>& names);
+
+/// Who decides the number of processes of a plan (decision 3); nothing: the smallest that is legal.
+std::optional<config::WorldSize> plan_world(std::int64_t world_size, const LaunchOptions& launch);
+
+/// Resolve as a plan. Throws ConfigError.
+config::Resolution read_experiment(const std::string& file, const ReadOptions& options, const LaunchOptions& launch);
+
+/// A model preset by itself, on the module preset pre_trainer.yaml, with the tokenizer's own vocabulary. Only what a
+/// model needs is checked. Throws ConfigError.
+config::Experiment read_preset(const std::string& name);
+
+/// Names of the model presets, without ".yaml", sorted.
+std::vector<std::string> preset_names();
+
+/// Take the first words, which stand before any override: CLI11's positionals would swallow the values of overrides.
+/// Throws ConfigError with the message if there are fewer.
+std::vector<std::string> first_words(std::vector<std::string>& words, std::size_t count, const std::string& message,
+                                     const std::string& command);
+
+/// "3 layers", "1 layer".
+std::string counted(std::int64_t count, std::string_view noun);
+
+/// A long value with its end cut off; a layout may be hundreds of letters long.
+std::string shortened(const std::string& text);
+
+}  // namespace primus::cli

@@ -1,0 +1,312 @@
+#include "cli/front.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/front_options.hpp"
+#include "cli/outer_modes.hpp"
+#include "cli/terminal.hpp"
+#include "config/parse.hpp"
+#include "launch/environment.hpp"
+
+namespace primus::cli {
+namespace {
+
+constexpr std::array<std::string_view, 3> kModes = {"direct", "slurm", "container"};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPlannedWords = {{
+    {"deps", "nothing has to be fetched here; it"},
+    {"benchmark", "measuring"},
+    {"projection", "projecting memory and time"},
+    {"preflight", "checking machines before a run"},
+    {"node_smoke", "a quick check of one node"},
+    {"posttrain", "fine-tuning"},
+}};
+
+enum class Front { kRun, kDone };
+
+std::vector<std::string_view> group_names() {
+  std::vector<std::string_view> names;
+  for (const Command& command : commands()) {
+    if (std::find(names.begin(), names.end(), command.group) == names.end()) names.push_back(command.group);
+  }
+  return names;
+}
+
+std::vector<std::string_view> names_in(std::string_view group) {
+  std::vector<std::string_view> names;
+  for (const Command& command : commands()) {
+    if (command.group == group) names.push_back(command.name);
+  }
+  return names;
+}
+
+bool is_help(std::string_view word) {
+  return word == "-h" || word == "--help";
+}
+
+class FrontParser {
+ public:
+  FrontParser(std::span<const std::string> words, launch::OutputCopy& output) : words_(words) {
+    front_.words = words;
+    launch_.output = &output;
+    launch_.format = error_format(words);
+  }
+
+  int run() {
+    if (words_.empty()) return print(main_help());
+    if (read_options(global_options(), main_help()) == Front::kDone) return 0;
+    if (at_end()) refuse_first_word();
+    if (read_mode() == Front::kDone) return 0;
+    return dispatch();
+  }
+
+ private:
+  static int print(const std::string& text) {
+    fmt::print("{}", text);
+    return 0;
+  }
+
+  bool at_end() const { return position_ >= words_.size(); }
+  const std::string& current() const { return words_[position_]; }
+
+  [[noreturn]] static void refuse_first_word() {
+    std::vector<std::string_view> names(kModes.begin(), kModes.end());
+    for (const std::string_view group : group_names()) names.push_back(group);
+    refuse_word("command", "", names);
+  }
+
+  /// Options of a table, up to the first word that is none; a word that looks like one is refused.
+  Front read_options(std::span<const FrontOption> options, const std::string& help) {
+    while (!at_end() && current() != "--" && current().starts_with("-")) {
+      const FrontOption* option = find_option(options, current());
+      if (!option) refuse_option(options);
+      if (option->id == FrontId::kHelp) {
+        print(help);
+        return Front::kDone;
+      }
+      if (option->id == FrontId::kVersion) {
+        print("primus-cli " PRIMUS_VERSION "\n");
+        return Front::kDone;
+      }
+      take(*option);
+    }
+    return Front::kRun;
+  }
+
+  [[noreturn]] void refuse_option(std::span<const FrontOption> options) const {
+    std::vector<std::string_view> names;
+    for (const FrontOption& option : options) names.push_back(option.name);
+    refuse_word(options.data() == direct_options().data() ? "option of direct" : "option", current(), names);
+  }
+
+  // Value of an option: behind '=' or the next word.
+  std::string value_of(const FrontOption& option) {
+    const std::string word = current();
+    ++position_;
+    if (option.value.empty()) return "";
+    if (const std::size_t equals = word.find('='); equals != std::string::npos) return word.substr(equals + 1);
+    if (!at_end() && current() != "--") return words_[position_++];
+    throw ConfigError({{.file = "command line", .key = std::string(option.name), .message = "needs a value"}});
+  }
+
+  void take(const FrontOption& option) {
+    const std::string value = value_of(option);
+    constexpr std::array<std::string_view, 2> kFormats = {"text", "json"};
+    switch (option.id) {
+      case FrontId::kConfig:
+        front_.launcher_file = value;
+        break;
+      case FrontId::kDebug:
+        launch_.detail = Detail::kDebug;
+        break;
+      case FrontId::kDryRun:
+        launch_.action = Action::kDryRun;
+        break;
+      case FrontId::kFormat:  // error_format() has read it
+        if (value != "json" && value != "text") refuse_word("format", value, kFormats);
+        break;
+      default:
+        take_direct(option, value);
+    }
+  }
+
+  void take_direct(const FrontOption& option, const std::string& value) {
+    const auto no_effect = [&](const char* why) { launch_.no_effect.push_back({std::string(option.name), why}); };
+    switch (option.id) {
+      case FrontId::kNproc:
+        launch_.num_processes = process_count(value);
+        break;
+      case FrontId::kSingle:
+        launch_.num_processes = 1;
+        break;
+      case FrontId::kDevice:
+        launch_.device = value;
+        break;
+      case FrontId::kEnv:
+        launch::add_variables(value, "command line", launch_.environment);
+        break;
+      case FrontId::kPatch:
+        launch_.patches.push_back(value);
+        break;
+      case FrontId::kLogFile:
+        launch_.log_file = value;
+        break;
+      case FrontId::kSilent:
+        launch_.show = launch::Show::kErrorsOnly;
+        break;
+      case FrontId::kNuma:
+        no_effect("a single process on a CPU runs on all its cores; each device's worker is bound to its socket");
+        break;
+      case FrontId::kScript:
+        no_effect("there is no Python entry; PRIMUS_WORKER names another worker");
+        break;
+      default:  // --no-numa: nothing is bound
+        break;
+    }
+  }
+
+  static int process_count(const std::string& text) {
+    const auto count = config::parse_int(text);
+    if (count && *count >= 1 && *count <= 1'000'000) return static_cast<int>(*count);
+    throw ConfigError({{.file = "command line",
+                        .key = "--nproc",
+                        .message = "not a number of processes",
+                        .expected = "integer >= 1",
+                        .found = fmt::format("'{}'", text)}});
+  }
+
+  // --- modes -------------------------------------------------------------------------------------------------------
+
+  Front read_mode() {
+    if (current() == "slurm" && read_outer("slurm", slurm_help()) == Front::kDone) return Front::kDone;
+    const bool is_in_slurm = !front_.outers.empty();
+    // Behind slurm the default is a container, as its image has what the workers need.
+    const bool has_inner_mode = !at_end() && (current() == "container" || current() == "direct");
+    if (is_in_slurm && !has_inner_mode) {
+      front_.outers.push_back({"container", {}, position_});
+    } else if (!at_end() && current() == "container") {
+      if (read_outer("container", container_help()) == Front::kDone) return Front::kDone;
+    }
+    const bool is_direct = !at_end() && current() == "direct";
+    if (is_direct) ++position_;
+    if (is_direct || !front_.outers.empty()) {
+      if (read_options(direct_options(), direct_help()) == Front::kDone) return Front::kDone;
+      if (!at_end() && current() == "--") ++position_;
+    }
+    return Front::kRun;
+  }
+
+  Front read_outer(const std::string& mode, const std::string& help) {
+    OuterMode outer{mode, {}, 0};
+    for (++position_; !at_end() && current() != "--";) {
+      const FrontOption* option = find_option(outer_options(), current());
+      if (option && option->id == FrontId::kHelp) {
+        print(help);
+        return Front::kDone;
+      }
+      if (option) {
+        take(*option);
+      } else {
+        outer.words.push_back(words_[position_++]);
+      }
+    }
+    if (at_end() || position_ + 1 == words_.size()) {
+      throw ConfigError({{.file = "command line",
+                          .message = fmt::format("{}: there is no command behind `--`", mode),
+                          .nearest = fmt::format("see primus-cli {} --help", mode)}});
+    }
+    outer.inner = ++position_;
+    front_.outers.push_back(std::move(outer));
+    return Front::kRun;
+  }
+
+  // --- the command -------------------------------------------------------------------------------------------------
+
+  // Options that say how workers start mean nothing to a command that starts none.
+  void note_unused_launch_options(std::string_view word) const {
+    const auto note = [word](std::string_view option) {
+      fmt::print(stderr, "{} {} has no effect: {} starts no worker\n", coloured("note:", Colour::kYellow, stderr),
+                 option, word);
+    };
+    for (const OuterMode& outer : front_.outers) note(outer.mode);
+    if (launch_.num_processes) note("--nproc");
+    if (!launch_.device.empty()) note("--device");
+    if (!launch_.environment.empty()) note("--env");
+    if (!launch_.patches.empty()) note("--patch");
+    if (!launch_.log_file.empty()) note("--log_file");
+    if (launch_.show == launch::Show::kErrorsOnly) note("--silent");
+    if (launch_.detail == Detail::kDebug) note("--debug");
+  }
+
+  const Command& read_command() {
+    const std::vector<std::string_view> groups = group_names();
+    if (at_end()) refuse_word("command", "", groups);
+    const std::string group = current();
+    if (const auto planned = planned_word(group)) refuse_planned(group, *planned);
+    if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
+      std::vector<std::string_view> names(kModes.begin(), kModes.end());
+      names.insert(names.end(), groups.begin(), groups.end());
+      refuse_word("command", group, names);
+    }
+    ++position_;
+    const std::vector<std::string_view> names = names_in(group);
+    if (names.front().empty()) return *find_command(group, "");
+    // A group of one command needs no name to be asked for help.
+    if (names.size() == 1 && !at_end() && is_help(current())) return *find_command(group, names.front());
+    const std::string name = at_end() ? "" : current();
+    if (const auto planned = planned_word(name)) refuse_planned(fmt::format("{} {}", group, name), *planned);
+    const Command* command = find_command(group, name);
+    if (!command) refuse_word(fmt::format("command of {}", group), name, names);
+    ++position_;
+    return *command;
+  }
+
+  static std::optional<std::string_view> planned_word(std::string_view word) {
+    for (const auto& [name, what] : kPlannedWords) {
+      if (word == name) return what;
+    }
+    return std::nullopt;
+  }
+
+  int dispatch() {
+    const bool asks_group =
+        !at_end() && names_in(current()).size() > 1 && position_ + 1 < words_.size() && is_help(words_[position_ + 1]);
+    if (asks_group) return print(group_help(current()));
+    const std::size_t first = position_;
+    const Command& command = read_command();
+    launch_.words.assign(words_.begin() + static_cast<std::ptrdiff_t>(first), words_.end());
+    if (command.starts == Starts::kNothing) note_unused_launch_options(command.group);
+    // Commands that only look at a configuration do their work whatever a launcher file says, unless it is named.
+    const bool is_free = command.group == "config" || command.group == "completion";
+    const bool reads_file = !is_free || !front_.launcher_file.empty();
+    const launch::LauncherFile file =
+        reads_file ? launch::load_launcher_file(front_.launcher_file) : launch::LauncherFile{};
+    apply_switches(file, front_, launch_);
+    if (command.starts == Starts::kWorkers) {
+      apply_direct_defaults(file, launch_);
+      build_outer_commands(file, front_, launch_);
+    }
+    return command.run(words_.subspan(position_), launch_);
+  }
+
+  std::span<const std::string> words_;
+  std::size_t position_ = 0;
+  FrontWords front_;
+  LaunchOptions launch_;
+};
+
+}  // namespace
+
+int run_front(std::span<const std::string> words, launch::OutputCopy& output) {
+  return FrontParser(words, output).run();
+}
+
+}  // namespace primus::cli

@@ -1,0 +1,125 @@
+#include "cli/outer_modes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "config/loader.hpp"
+#include "config/parse.hpp"
+#include "launch/environment.hpp"
+#include "launch/outer_command.hpp"
+#include "launch/worker_process.hpp"
+
+namespace primus::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string this_program() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "primus-cli" : program.string();
+}
+
+/// What is set already stands, except against --env.
+void export_variables(const launch::LauncherFile& file, const LaunchOptions& launch) {
+  for (const auto& [name, value] : launch.environment) setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : launch::slurm_variables(launch::current_environment()))
+    setenv(name.c_str(), value.c_str(), 0);
+  const std::array<std::pair<const char*, std::string>, 4> defaults = {{{"NNODES", file.direct.nnodes},
+                                                                        {"GPUS_PER_NODE", file.direct.gpus_per_node},
+                                                                        {"MASTER_ADDR", file.direct.master_addr},
+                                                                        {"MASTER_PORT", file.direct.master_port}}};
+  for (const auto& [name, value] : defaults) {
+    if (!value.empty()) setenv(name, value.c_str(), 0);
+  }
+}
+
+class OuterBuilder {
+ public:
+  OuterBuilder(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch)
+      : file_(file), front_(front), launch_(launch), environment_(launch::current_environment()) {}
+
+  void build(const OuterMode& outer) {
+    const launch::OuterCommand command = outer.mode == "slurm" ? slurm(outer) : container(outer);
+    const Words arguments(command.words.begin() + 1, command.words.end());
+    launch_.outer.push_back({outer.mode, launch::shell_text({command.words.front(), arguments, {}}), command.remarks});
+  }
+
+ private:
+  /// This program as it would be started in there, with the words of the command line from `position` on.
+  Words inner_words(std::size_t position, const Words& mode) const {
+    Words inner = {this_program()};
+    if (launch_.detail == Detail::kDebug) inner.push_back("--debug");
+    if (!front_.launcher_file.empty()) inner.insert(inner.end(), {"--config", front_.launcher_file});
+    inner.insert(inner.end(), mode.begin(), mode.end());
+    inner.insert(inner.end(), front_.words.begin() + static_cast<std::ptrdiff_t>(position), front_.words.end());
+    return inner;
+  }
+
+  launch::OuterCommand slurm(const OuterMode& outer) {
+    const launch::SlurmRequest request = launch::read_slurm(outer.words, file_, environment_);
+    launch_.world =
+        config::WorldSize{std::int64_t{request.num_nodes} * request.devices_per_node, "nodes of slurm x devices"};
+    const std::string& first = front_.words[outer.inner];
+    const bool has_mode = first == "container" || first == "direct";
+    return launch::slurm_command(request, inner_words(outer.inner, has_mode ? Words{} : Words{"container", "--"}));
+  }
+
+  launch::OuterCommand container(const OuterMode& outer) {
+    const launch::ContainerRequest request = launch::read_container(outer.words, file_, environment_);
+    for (const std::string& remark : request.no_effect) {
+      const std::size_t colon = remark.find(": ");
+      launch_.no_effect.push_back({remark.substr(0, colon), remark.substr(colon + 2)});
+    }
+    Words mode = {"direct"};
+    for (const std::string& variable : request.environment) {
+      const std::string name = variable.substr(0, variable.find('='));
+      mode.insert(mode.end(), {"--env", launch::is_secret(name) ? name + "=(hidden)" : variable});
+    }
+    const std::size_t first = outer.inner + (front_.words[outer.inner] == "direct" ? 1 : 0);
+    const std::filesystem::path folder = std::filesystem::absolute(config::preset_folder()).parent_path();
+    return launch::container_command(request, inner_words(first, mode), folder.lexically_normal().string());
+  }
+
+  const launch::LauncherFile& file_;
+  const FrontWords& front_;
+  LaunchOptions& launch_;
+  launch::Variables environment_;
+};
+
+}  // namespace
+
+void apply_switches(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch) {
+  const bool is_in_slurm = !front.outers.empty() && front.outers.front().mode == "slurm";
+  const auto is_on = [is_in_slurm](launch::Switch main, launch::Switch slurm) {
+    return main == launch::Switch::kOn || (is_in_slurm && slurm == launch::Switch::kOn);
+  };
+  launch.launcher_file = file.path;
+  if (is_on(file.debug, file.slurm_debug)) launch.detail = Detail::kDebug;
+  if (is_on(file.dry_run, file.slurm_dry_run)) launch.action = Action::kDryRun;
+}
+
+void apply_direct_defaults(const launch::LauncherFile& file, LaunchOptions& launch) {
+  const launch::DirectDefaults& direct = file.direct;
+  launch::Variables variables;
+  for (const std::string& entry : direct.environment) launch::add_variables(entry, file.path, variables);
+  // What the command line says stands.
+  launch.environment.insert(variables.begin(), variables.end());
+  launch.patches.insert(launch.patches.begin(), direct.patches.begin(), direct.patches.end());
+  if (launch.log_file.empty()) launch.log_file = direct.log_file;
+  if (!direct.script.empty() && direct.script != "primus/cli/main.py")
+    launch.no_effect.push_back({"direct.script", "there is no Python entry; PRIMUS_WORKER names another worker"});
+  const auto numa = config::parse_bool(direct.numa);
+  if (numa && *numa) launch.no_effect.push_back({"direct.numa", "a single process on a CPU runs on all its cores"});
+  export_variables(file, launch);
+}
+
+void build_outer_commands(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch) {
+  OuterBuilder builder(file, front, launch);
+  for (const OuterMode& outer : front.outers) builder.build(outer);
+}
+
+}  // namespace primus::cli

@@ -1,0 +1,12 @@
+#pragma once
+// A resolved experiment as JSON, for `config show --format json` and a dry run's plan.
+#include "cli/messages.hpp"
+#include "config/resolve.hpp"
+
+namespace primus::cli {
+
+enum class Origins { kLeftOut, kShown };
+
+Json json_of(const config::Resolution& resolution, Origins origins);
+
+}  // namespace primus::cli

@@ -1,0 +1,192 @@
+#include "launch/environment.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
+#include "config/parse.hpp"
+
+namespace primus::launch {
+namespace {
+
+struct Derived {
+  std::string_view trigger;  // a variable that is 1
+  std::string_view name;
+  std::string_view value;
+};
+
+constexpr Derived kDerived[] = {
+    {"USING_UEP", "PRIMUS_TURBO_MOE_DISPATCH_COMBINE_BACKEND", "DEEP_EP"},
+    {"USING_AINIC", "NCCL_IB_TC", "104"},
+    {"USING_AINIC", "NCCL_IB_FIFO_TC", "192"},
+    {"USING_AINIC", "NCCL_IB_GID_INDEX", "1"},
+    {"USING_AINIC", "NCCL_MAX_P2P_CHANNELS", "56"},
+    {"USING_AINIC", "NCCL_IB_QPS_PER_CONNECTION", "1"},
+    {"PRIMUS_DETERMINISTIC", "NCCL_ALGO", "Ring"},
+    {"PRIMUS_DETERMINISTIC", "ROCBLAS_DEFAULT_ATOMICS_MODE", "0"},
+};
+
+constexpr std::int64_t kMostDevices = 72;
+constexpr std::int64_t kMostNodes = 1'000'000;
+
+bool is_variable_name(std::string_view name) {
+  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+[[noreturn]] void refuse_variable(const std::string& text, const std::string& source, int line) {
+  throw ConfigError({{.file = source,
+                      .line = line,
+                      .key = line > 0 ? "" : "--env",
+                      .message = "not a variable",
+                      .expected = "NAME=value, a NAME, or a file of such lines",
+                      .found = fmt::format("'{}'", text)}});
+}
+
+void add_one(std::string_view text, const std::string& source, int line, Variables& variables) {
+  const std::size_t equals = text.find('=');
+  const std::string name(text.substr(0, equals));
+  if (!is_variable_name(name)) refuse_variable(std::string(text), source, line);
+  if (equals == std::string_view::npos) {
+    if (const char* value = std::getenv(name.c_str())) variables[name] = value;
+    return;
+  }
+  std::string_view value = text.substr(equals + 1);
+  const bool is_quoted =
+      line > 0 && value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front();
+  variables[name] = is_quoted ? value.substr(1, value.size() - 2) : value;
+}
+
+void add_file(const std::string& path, Variables& variables) {
+  int number = 0;
+  for (const std::string& raw : split(read_file(path), '\n')) {
+    ++number;
+    std::string_view line = trim(raw);
+    if (line.empty() || line.front() == '#') continue;
+    if (line.starts_with("export ")) line = trim(line.substr(7));
+    add_one(line, path, number, variables);
+  }
+}
+
+class VariableCheck {
+ public:
+  explicit VariableCheck(const Variables& environment) : environment_(environment) {}
+
+  void run() {
+    const auto nodes = integer("NNODES", 1, kMostNodes);
+    const auto rank = integer("NODE_RANK", 0, kMostNodes);
+    integer("GPUS_PER_NODE", 1, kMostDevices);
+    integer("MASTER_PORT", 1024, 65535);
+    if (rank && nodes && *rank >= *nodes)
+      add("NODE_RANK", "no node of this run has that number", fmt::format("0 to {}", *nodes - 1));
+    const auto address = environment_.find("MASTER_ADDR");
+    if (address != environment_.end() && !is_host(address->second)) add("MASTER_ADDR", "not the name of a host", "");
+    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+  }
+
+ private:
+  static bool is_host(std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+      return std::isalnum(c) || c == '.' || c == '_' || c == '-' || c == ':';
+    });
+  }
+
+  void add(const std::string& name, std::string message, std::string expected) {
+    problems_.push_back({.file = "environment",
+                         .key = name,
+                         .message = std::move(message),
+                         .expected = std::move(expected),
+                         .found = fmt::format("'{}'", environment_.at(name))});
+  }
+
+  std::optional<std::int64_t> integer(const std::string& name, std::int64_t low, std::int64_t high) {
+    const auto found = environment_.find(name);
+    if (found == environment_.end() || found->second.empty()) return std::nullopt;
+    const auto value = config::parse_int(found->second);
+    if (value && *value >= low && *value <= high) return value;
+    const bool has_bound = high < kMostNodes;
+    add(name, "out of range",
+        has_bound ? fmt::format("integer from {} to {}", low, high) : fmt::format("integer >= {}", low));
+    return std::nullopt;
+  }
+
+  const Variables& environment_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+Variables current_environment() {
+  Variables variables;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+Variables derived_variables(const Variables& environment) {
+  Variables derived;
+  for (const Derived& row : kDerived) {
+    const auto trigger = environment.find(std::string(row.trigger));
+    if (trigger == environment.end() || trigger->second != "1" || environment.contains(std::string(row.name))) continue;
+    derived.emplace(row.name, row.value);
+  }
+  return derived;
+}
+
+void add_variables(const std::string& text, const std::string& source, Variables& variables) {
+  std::error_code error;
+  // A file beats a bare NAME: whoever has a file of that name means it.
+  if (text.find('=') == std::string::npos && std::filesystem::is_regular_file(text, error)) {
+    return add_file(text, variables);
+  }
+  add_one(text, source, 0, variables);
+}
+
+void check_launch_variables(const Variables& environment) {
+  const auto skip = environment.find("PRIMUS_SKIP_VALIDATION");
+  if (skip != environment.end() && skip->second == "1") return;
+  VariableCheck(environment).run();
+}
+
+Variables slurm_variables(const Variables& environment) {
+  Variables variables;
+  if (!environment.contains("SLURM_JOB_ID")) return variables;
+  const auto take = [&](const char* from, const char* to) {
+    if (const auto found = environment.find(from); found != environment.end()) variables[to] = found->second;
+  };
+  take("SLURM_NNODES", "NNODES");
+  take("SLURM_NODEID", "NODE_RANK");
+  if (const auto nodes = environment.find("SLURM_NODELIST"); nodes != environment.end())
+    variables["MASTER_ADDR"] = first_host(nodes->second);
+  return variables;
+}
+
+std::string first_host(std::string_view node_list) {
+  const std::size_t bracket = node_list.find('[');
+  const std::size_t comma = node_list.find(',');
+  if (bracket == std::string_view::npos || comma < bracket) return std::string(node_list.substr(0, comma));
+  const std::size_t end = node_list.find_first_of(",-]", bracket + 1);
+  if (end == std::string_view::npos) return std::string(node_list.substr(0, bracket));
+  const std::size_t close = node_list.find(']', end);
+  const std::size_t stop = node_list.find(',', close);
+  std::string host(node_list.substr(0, bracket));
+  host += node_list.substr(bracket + 1, end - bracket - 1);
+  if (close != std::string_view::npos)
+    host += node_list.substr(close + 1, stop == std::string_view::npos ? stop : stop - close - 1);
+  return host;
+}
+
+}  // namespace primus::launch

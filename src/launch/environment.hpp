@@ -1,0 +1,50 @@
+#pragma once
+// Variables of the environment: what each of those that users of Primus export means here, what one of them brings
+// along, and what `--env` takes.
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace primus::launch {
+
+using Variables = std::map<std::string, std::string>;
+
+/// The environment of this program.
+Variables current_environment();
+
+/// Variables that others switch on for the workers (USING_UEP, USING_AINIC, PRIMUS_DETERMINISTIC), without those that
+/// `environment` sets itself.
+Variables derived_variables(const Variables& environment);
+
+/// One variable with what it means here.
+struct VariableUse {
+  std::string name;
+  std::string value;  // "(hidden)" for keys and tokens
+  std::string effect;
+};
+
+/// Those of `environment` that have to do with a run, with what they do; the rest of the environment is not listed.
+std::vector<VariableUse> explain_variables(const Variables& environment);
+
+/// Is it one of the variables that go into a container without being named (PRIMUS_, NCCL_, …)?
+bool is_forwarded_to_containers(std::string_view name);
+
+/// A value that is shown to nobody: keys and tokens.
+bool is_secret(std::string_view name);
+
+/// One `--env`: NAME=value, NAME (taken from the environment, if it is set there), or a file of such lines with
+/// comments. Throws ConfigError; `source` names the place in messages.
+void add_variables(const std::string& text, const std::string& source, Variables& variables);
+
+/// NNODES, NODE_RANK, GPUS_PER_NODE, MASTER_ADDR and MASTER_PORT must make sense together, unless
+/// PRIMUS_SKIP_VALIDATION is 1. Throws ConfigError with every fault.
+void check_launch_variables(const Variables& environment);
+
+/// Inside a Slurm job: NNODES, NODE_RANK and MASTER_ADDR as Slurm says them; nothing elsewhere.
+Variables slurm_variables(const Variables& environment);
+
+/// First host of a Slurm node list: "node[03-05,9],x" gives node03.
+std::string first_host(std::string_view node_list);
+
+}  // namespace primus::launch

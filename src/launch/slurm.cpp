@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/error.hpp"
+#include "config/parse.hpp"
+#include "launch/outer_command.hpp"
+#include "launch/worker_process.hpp"
+
+namespace primus::launch {
+namespace {
+
+using Pair = std::pair<std::string_view, std::string_view>;
+
+// Slurm's short names, so that `-N 2` on the command line beats `nodes` of the file.
+constexpr std::array<Pair, 11> kShort = {{{"p", "partition"},
+                                          {"N", "nodes"},
+                                          {"n", "ntasks"},
+                                          {"c", "cpus-per-task"},
+                                          {"t", "time"},
+                                          {"o", "output"},
+                                          {"e", "error"},
+                                          {"J", "job-name"},
+                                          {"A", "account"},
+                                          {"w", "nodelist"},
+                                          {"x", "exclude"}}};
+
+std::string long_name(std::string_view name) {
+  for (const auto& [brief, full] : kShort) {
+    if (brief == name) return std::string(full);
+  }
+  std::string result(name);
+  std::replace(result.begin(), result.end(), '_', '-');
+  return result;
+}
+
+[[noreturn]] void refuse(std::string key, std::string message, std::string expected, const std::string& found) {
+  throw ConfigError({{.file = "command line",
+                      .key = std::move(key),
+                      .message = std::move(message),
+                      .expected = std::move(expected),
+                      .found = fmt::format("'{}'", found)}});
+}
+
+const Flag* find_flag(const std::vector<Flag>& flags, std::string_view name) {
+  const auto found = std::find_if(flags.begin(), flags.end(), [&](const Flag& flag) { return flag.name == name; });
+  return found == flags.end() ? nullptr : &*found;
+}
+
+int positive(const std::string& text, const std::string& key, std::int64_t most) {
+  // `--nodes 2-4`: at least two.
+  const auto count = config::parse_int(text.substr(0, text.find('-', 1)));
+  if (count && *count >= 1 && *count <= most) return static_cast<int>(*count);
+  refuse(key, "out of range", fmt::format("integer from 1 to {}", most), text);
+}
+
+void add_flag_words(const Flag& flag, std::vector<std::string>& words) {
+  const std::string dashes = flag.name.size() == 1 ? "-" : "--";
+  if (flag.values.empty()) words.push_back(dashes + flag.name);
+  for (const std::string& value : flag.values) {
+    if (flag.name.size() == 1) {
+      words.insert(words.end(), {dashes + flag.name, value});
+    } else {
+      words.push_back(fmt::format("{}{}={}", dashes, flag.name, value));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Flag> read_flags(std::span<const std::string> words, std::string_view mode) {
+  std::vector<Flag> flags;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.size() < 2 || word.front() != '-') {
+      throw ConfigError({{.file = "command line",
+                          .message = fmt::format("unexpected '{}' among the options of {}", word, mode),
+                          .nearest = "the command stands behind `--`"}});
+    }
+    const bool is_long = word.starts_with("--");
+    const std::size_t equals = word.find('=');
+    Flag flag;
+    if (is_long) {
+      flag.name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+      if (equals != std::string::npos) flag.values.push_back(word.substr(equals + 1));
+    } else {
+      flag.name = word.substr(1, 1);
+      if (word.size() > 2) flag.values.push_back(word.substr(word[2] == '=' ? 3 : 2));
+    }
+    const bool takes_next = flag.values.empty() && i + 1 < words.size() && !words[i + 1].starts_with("-");
+    if (takes_next) flag.values.push_back(words[++i]);
+    flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
+SlurmRequest read_slurm(std::span<const std::string> words, const LauncherFile& file, const Variables& environment) {
+  SlurmRequest request;
+  if (!words.empty() && (words.front() == "srun" || words.front() == "sbatch")) {
+    request.starter = words.front();
+    words = words.subspan(1);
+  }
+  for (Flag& flag : read_flags(words, "slurm")) {
+    flag.name = long_name(flag.name);
+    request.flags.push_back(std::move(flag));
+  }
+  const std::size_t num_written = request.flags.size();
+  for (const Flag& flag : file.slurm) {
+    const std::string name = long_name(flag.name);
+    const auto written_end = request.flags.begin() + static_cast<std::ptrdiff_t>(num_written);
+    const bool is_written =
+        std::any_of(request.flags.begin(), written_end, [&](const Flag& written) { return written.name == name; });
+    if (!is_written) request.flags.push_back({name, flag.values});
+  }
+  if (const Flag* nodes = find_flag(request.flags, "nodes")) {
+    if (nodes->values.empty()) refuse("--nodes", "needs a value", "integer >= 1", "");
+    request.num_nodes = positive(nodes->values.back(), "--nodes", 1'000'000);
+  } else {
+    request.flags.push_back({"nodes", {"1"}});
+  }
+  const auto devices = environment.find("GPUS_PER_NODE");
+  if (devices != environment.end() && !devices->second.empty()) {
+    request.devices_per_node = positive(devices->second, "GPUS_PER_NODE", 72);
+  } else if (!file.slurm_gpus_per_node.empty()) {
+    request.devices_per_node = positive(file.slurm_gpus_per_node, "slurm.gpus_per_node", 72);
+  }
+  return request;
+}
+
+OuterCommand slurm_command(const SlurmRequest& request, const std::vector<std::string>& inner) {
+  OuterCommand command{{request.starter}, {}};
+  for (const Flag& flag : request.flags) add_flag_words(flag, command.words);
+  // One launcher a node: it starts the node's workers.
+  const bool says_tasks = find_flag(request.flags, "ntasks") || find_flag(request.flags, "ntasks-per-node");
+  if (!says_tasks) command.words.push_back("--ntasks-per-node=1");
+  if (request.starter == "sbatch") {
+    const WorkerCommand step{"srun", inner, {}};
+    command.words.push_back("--wrap=" + shell_text(step));
+  } else {
+    command.words.insert(command.words.end(), inner.begin(), inner.end());
+  }
+  command.remarks.push_back(fmt::format(
+      "on every node: NNODES={} NODE_RANK=$SLURM_NODEID GPUS_PER_NODE={} MASTER_ADDR=<first node> MASTER_PORT=1234",
+      request.num_nodes, request.devices_per_node));
+  return command;
+}
+
+}  // namespace primus::launch

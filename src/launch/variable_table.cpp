@@ -1,0 +1,131 @@
+// What variables mean: the table behind --dry-run's environment section.
+#include <algorithm>
+#include <array>
+
+#include "launch/environment.hpp"
+
+namespace primus::launch {
+namespace {
+
+struct Row {
+  std::string_view name;  // ends with '*': a prefix
+  std::string_view effect;
+};
+
+constexpr std::string_view kDeviceOnly = "passed on to the workers; it matters with devices";
+constexpr std::string_view kTransformerEngine = "no effect: there is no Transformer Engine";
+
+// Whole names first; of prefixes, the first that fits.
+constexpr Row kRows[] = {
+    {"WORLD_SIZE", "number of processes, where no option says it"},
+    {"NNODES", "nodes; times GPUS_PER_NODE the number of processes"},
+    {"NODE_RANK", "number of this node"},
+    {"GPUS_PER_NODE", "devices of a node"},
+    {"MASTER_ADDR", "where workers of several nodes meet; with one process nobody has to be met"},
+    {"MASTER_PORT", "where workers of several nodes meet; with one process nobody has to be met"},
+    {"LOCAL_RANKS", "no effect: the first worker and any that fails are heard"},
+    {"RUN_MODE", "single: one process"},
+    {"VENV_ACTIVATE", "no effect: there is no Python environment to enter"},
+    {"ENABLE_NUMA_BINDING",
+     "no effect: a single process on a CPU runs on all its cores; each device's worker is bound to its socket"},
+    {"HSA_KERNARG_POOL_SIZE",
+     "passed on to the workers: the ROCm runtime's room for kernel arguments; no effect on a CPU"},
+    {"USING_UEP", "1: UCCL as the transport of DeepEP; with one process tokens stay where they are"},
+    {"USING_AINIC", "1: NCCL's settings for AMD's AI NICs"},
+    {"PRIMUS_TURBO_MOE_DISPATCH_COMBINE_BACKEND", "transport of DeepEP; with one process tokens stay where they are"},
+    {"PRIMUS_TURBO_DEEPEP_TIMEOUT", "seconds until DeepEP gives up; with one process tokens stay where they are"},
+    {"PRIMUS_TURBO_AUTO_TUNE", "no effect: kernels are chosen by shape and device"},
+    {"PRIMUS_DETERMINISTIC", "1: collectives and libraries repeat themselves bit by bit; our own kernels always do"},
+    {"PRIMUS_LOG_LEVEL", "DEBUG: the worker says more"},
+    {"PRIMUS_LOG_TIMESTAMP", "no effect: log lines have times"},
+    {"PRIMUS_LOG_COLOR", "no effect: colours are for terminals; NO_COLOR takes them away"},
+    {"PRIMUS_CONFIG_DIR", "folder of the presets"},
+    {"PRIMUS_RUNNER_DIR", "folder of the launcher file and of hooks"},
+    {"PRIMUS_WORKER", "worker program"},
+    {"PRIMUS_SKIP_VALIDATION", "1: the launch variables are not checked"},
+    {"PRIMUS_SKIP_MAIN_LAUNCH", "1, exported by a hook: nothing is started"},
+    {"PRIMUS_GPU_MODEL", "no effect: devices say themselves what they are"},
+    {"PRIMUS_PATCHES", "no effect: there is no framework to patch"},
+    {"PRIMUS_EXIT_FAST", "no effect: a worker has nothing to tear down"},
+    {"PRIMUS_EMPTY_CACHE_INTERVAL", "no effect: sizes are planned, and no cache grows"},
+    {"PRIMUS_STRICT_REQUIREMENTS", "no effect: there are no packages to check"},
+    {"PRIMUS_AUTO_INSTALL", "no effect: there are no packages to install"},
+    {"PRIMUS_AUTO_DEPS_SYNC", "no effect: nothing has to be fetched"},
+    {"PRIMUS_THIRDPARTY_DIR", "no effect: nothing has to be fetched"},
+    {"PRIMUS_BASH", "no effect: this program is no script"},
+    {"PRIMUS_HIPBLASLT_TUNING*", "no effect: kernels are chosen by shape and device"},
+    {"PRIMUS_TRAIN_RUNTIME", "no effect: there is one runtime"},
+    {"PRIMUS_*", "filled in where an experiment names it as ${NAME}"},
+    {"DUMP_PP_DIR", "folder of the pipeline's record, for dump_pp_data"},
+    {"MOE_SKIP_IDENTITY_SORT", "no effect: one expert's tokens are never sorted"},
+    {"USE_TE_SWIGLU", kTransformerEngine},
+    {"PATCH_TE_FLASH_ATTN", kTransformerEngine},
+    {"REBUILD_*", "no effect: nothing is built at the start of a run"},
+    {"SDMA_ALL_GATHER", kDeviceOnly},
+    {"BACKEND_PATH", "no effect: there is no Python backend"},
+    {"DATA_PATH", "no effect: data is named by data_path and its kin"},
+    {"TOKENIZED_DATA_PATH", "filled in where an experiment names it as ${NAME}"},
+    {"HF_HOME", "passed on to the workers"},
+    {"HF_TOKEN", "passed on to the workers"},
+    {"WANDB_API_KEY", "passed on to the workers"},
+    {"GPU_MAX_HW_QUEUES", kDeviceOnly},
+    {"OMP_*", "passed on to the workers: their threads"},
+    {"GOMP_*", "passed on to the workers: how their threads wait"},
+    {"MKL_*", "passed on to the workers: threads of matrix products"},
+    {"NVTE_*", kTransformerEngine},
+    {"NCCL_*", "passed on to the workers: collectives between devices"},
+    {"RCCL_*", "passed on to the workers: collectives between devices"},
+    {"TORCH_*", "passed on to the workers"},
+    {"PYTORCH_*", "passed on to the workers"},
+    {"GLOO_*", "no effect: collectives on CPUs are MPI's"},
+    {"OMPI_*", "passed on to the workers: collectives between CPUs"},
+    {"UCX_*", "passed on to the workers: the network between nodes"},
+    {"FI_*", "passed on to the workers: the network between nodes"},
+    {"IONIC_*", "passed on to the workers: the network between nodes"},
+    {"UCCL_*", "passed on to the workers: the network between nodes"},
+    {"NVSHMEM_*", "passed on to the workers: the network between nodes"},
+    {"HSA_*", kDeviceOnly},
+    {"HIP_*", kDeviceOnly},
+    {"ROCR_*", kDeviceOnly},
+    {"AMD_*", kDeviceOnly},
+    {"CUDA_*", kDeviceOnly},
+    {"HIPBLASLT_*", kDeviceOnly},
+    {"ROCBLAS_*", kDeviceOnly},
+};
+
+constexpr std::array<std::string_view, 6> kForwarded = {"PRIMUS_", "NCCL_", "RCCL_", "GLOO_", "IONIC_", "HIPBLASLT_"};
+constexpr std::array<std::string_view, 4> kSecretWords = {"TOKEN", "API_KEY", "PASSWORD", "SECRET"};
+
+bool fits(const Row& row, std::string_view name) {
+  if (!row.name.ends_with('*')) return row.name == name;
+  return name.starts_with(row.name.substr(0, row.name.size() - 1));
+}
+
+}  // namespace
+
+bool is_forwarded_to_containers(std::string_view name) {
+  return std::any_of(kForwarded.begin(), kForwarded.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool is_secret(std::string_view name) {
+  // PRIMUS_TOKENIZED_DATA_PATH is a path: a word ends at an underscore or with the name.
+  return std::any_of(kSecretWords.begin(), kSecretWords.end(), [name](std::string_view word) {
+    const std::size_t at = name.find(word);
+    if (at == std::string_view::npos) return false;
+    const std::size_t end = at + word.size();
+    return end == name.size() || name[end] == '_';
+  });
+}
+
+std::vector<VariableUse> explain_variables(const Variables& environment) {
+  std::vector<VariableUse> uses;
+  for (const auto& [name, value] : environment) {
+    const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return fits(r, name); });
+    if (row == std::end(kRows)) continue;
+    uses.push_back({name, is_secret(name) ? "(hidden)" : value, std::string(row->effect)});
+  }
+  return uses;
+}
+
+}  // namespace primus::launch
