@@ -27,7 +27,7 @@ constexpr FrontOption kDirect[] = {
     {kDebug, "--debug", "", "more messages from the worker"},
     {kNproc, "--nproc", "N", "worker processes (today: 1)"},
     {kSingle, "--single", "", "one process"},
-    {kDevice, "--device", "cpu", "device of the workers"},
+    {kDevice, "--device", "D", "device of the workers: cpu, cuda (default: cuda if it is there)"},
     {kEnv, "--env", "K=V", "variable of the workers, or a file of them (repeatable)"},
     {kPatch, "--patch", "FILE", "script that runs before the command (repeatable)"},
     {kLogFile, "--log_file", "FILE", "copy of everything that is printed"},

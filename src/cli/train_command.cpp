@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -63,16 +64,30 @@ Parsed read_options(std::span<const std::string> words, TrainOptions& options) {
 }
 
 void check_device(const std::string& device) {
-  if (device.empty() || device == "cpu") return;
-  if (device == "cuda") {
+  constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
+  if (device.empty() || std::find(kDevices.begin(), kDevices.end(), device) != kDevices.end()) return;
+  refuse_word("device", device, kDevices);
+}
+
+// What a GPU run lacks on this machine; a plan may be made without it.
+void check_gpu(const std::filesystem::path& worker) {
+  const auto refuse = [](std::string message, std::string nearest) {
     throw ConfigError({{.file = "command line",
                         .key = "--device",
-                        .message = "this build has no CUDA half",
+                        .message = std::move(message),
                         .expected = "cpu",
-                        .found = "cuda"}});
+                        .found = "cuda",
+                        .nearest = std::move(nearest)}});
+  };
+  std::error_code error;
+  const std::filesystem::path half = worker.parent_path() / "libprimus_cuda.so";
+  if (!std::filesystem::exists(half, error)) {
+    refuse("this build has no CUDA half", "it is built where nvcc is found, see docs/development.md");
   }
-  constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
-  refuse_word("device", device, kDevices);
+  const auto exists = [&error](const char* node) { return std::filesystem::exists(node, error); };
+  if (!exists("/dev/nvidiactl") && !exists("/dev/nvidia0")) {
+    refuse("this machine shows no NVIDIA device", "is the driver loaded, and the device passed into the container?");
+  }
 }
 
 // Who decides the number of processes of a train (decision 3).
@@ -111,13 +126,14 @@ void report_results(const launch::RunFolder& folder) {
 }
 
 /// The run itself; everything has been checked but the data.
-int start_workers(config::Resolution& resolution, const LaunchOptions& launch) {
+int start_workers(config::Resolution& resolution, const LaunchOptions& launch, const std::string& device) {
   const std::filesystem::path worker = launch::find_worker();
+  if (device == "cuda") check_gpu(worker);
   check_data(resolution.experiment);
   fmt::print("{}", start_notes(resolution));
   const launch::RunFolder folder = launch::make_run_folder(resolution.experiment);
   const auto commands =
-      launch::worker_commands(resolution.experiment, worker, folder, static_cast<int>(resolution.world.size));
+      launch::worker_commands(resolution.experiment, {worker, device, static_cast<int>(resolution.world.size)}, folder);
   if (launch.detail == Detail::kDebug) {
     for (const launch::WorkerCommand& command : commands) fmt::print("worker command  {}\n", shell_text(command));
   }
@@ -145,13 +161,15 @@ class Pretrain {
   }
 
   int run() {
-    check_device(options_.device.empty() ? launch_.device : options_.device);
+    check_device(device());
     check_patches();
     launch::check_launch_variables(launch::current_environment());
     return launch_.action == Action::kDryRun || options_.dry_run ? dry_run() : start();
   }
 
  private:
+  const std::string& device() const { return options_.device.empty() ? launch_.device : options_.device; }
+
   void check_patches() const {
     std::vector<Problem> problems;
     for (const launch::Script& script : before_) {
@@ -187,7 +205,7 @@ class Pretrain {
         resolve(config::Purpose::kPlan, plan_world(options_.read.world_size, launch_));
     write_export(resolution);
     const launch::RunFolder folder = launch::run_folder_of(resolution.experiment);
-    const auto commands = launch::worker_commands(resolution.experiment, "primus-worker", folder, 1);
+    const auto commands = launch::worker_commands(resolution.experiment, {"primus-worker", device(), 1}, folder);
     std::vector<launch::Script> scripts = before_;
     scripts.insert(scripts.end(), after_.begin(), after_.end());
     const PlanInputs inputs{resolution, launch_, options_.read.config, scripts, commands.front()};
@@ -214,7 +232,7 @@ class Pretrain {
     }
     resolution.no_effect.insert(resolution.no_effect.begin(), launch_.no_effect.begin(), launch_.no_effect.end());
     write_export(resolution);
-    const int code = start_workers(resolution, launch_);
+    const int code = start_workers(resolution, launch_, device());
     run_after(code);
     return code;
   }

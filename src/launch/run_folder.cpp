@@ -36,16 +36,17 @@ void add_openmp_patience(std::map<std::string, std::string>& environment) {
 
 }  // namespace
 
-std::vector<WorkerCommand> worker_commands(const config::Experiment& experiment, const std::filesystem::path& worker,
-                                           const RunFolder& folder, int num_processes) {
+std::vector<WorkerCommand> worker_commands(const config::Experiment& experiment, const WorkerStart& start,
+                                           const RunFolder& folder) {
   std::vector<WorkerCommand> commands;
-  for (int rank = 0; rank < num_processes; ++rank) {
-    WorkerCommand command{worker.string(), {"--experiment", folder.experiment_json().string()}, experiment.env};
+  for (int rank = 0; rank < start.num_processes; ++rank) {
+    WorkerCommand command{start.program.string(), {"--experiment", folder.experiment_json().string()}, experiment.env};
+    if (!start.device.empty()) command.arguments.insert(command.arguments.end(), {"--device", start.device});
     add_openmp_patience(command.environment);
-    if (num_processes > 1) {
+    if (start.num_processes > 1) {
       command.environment["RANK"] = std::to_string(rank);
       command.environment["LOCAL_RANK"] = std::to_string(rank);
-      command.environment["WORLD_SIZE"] = std::to_string(num_processes);
+      command.environment["WORLD_SIZE"] = std::to_string(start.num_processes);
     }
     commands.push_back(std::move(command));
   }

@@ -26,9 +26,15 @@ RunFolder make_run_folder(const config::Experiment& experiment);
 /// Folder of an experiment, whether or not it exists.
 RunFolder run_folder_of(const config::Experiment& experiment);
 
-/// What starts each of `num_processes` workers on this machine. One process gets no rank in its environment: it joins
-/// nothing.
-std::vector<WorkerCommand> worker_commands(const config::Experiment& experiment, const std::filesystem::path& worker,
-                                           const RunFolder& folder, int num_processes);
+/// How workers start on this machine.
+struct WorkerStart {
+  std::filesystem::path program;
+  std::string device;  // cpu or cuda; "": the worker chooses
+  int num_processes = 1;
+};
+
+/// One command a process. A single process gets no rank in its environment: it joins nothing.
+std::vector<WorkerCommand> worker_commands(const config::Experiment& experiment, const WorkerStart& start,
+                                           const RunFolder& folder);
 
 }  // namespace primus::launch

@@ -118,6 +118,22 @@ TEST_F(Train, MissingWorkerIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "output"));
 }
 
+TEST_F(Train, AGpuThatIsNotThereIsNamedBeforeTheStart) {
+  // Beside the stand-in worker there is no GPU half, whatever this build has.
+  std::vector<std::string> gpu = words();
+  gpu.insert(gpu.begin() + 1, {"--device", "cuda"});
+  const ProgramResult result = run_program(gpu, folder_.path().string(), with_worker("touch started\n"));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("--device: this build has no CUDA half (expected cpu, found cuda)"), std::string::npos)
+      << result.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started"));
+  // A plan may be made for another machine.
+  gpu.insert(gpu.begin(), "--dry-run");
+  const ProgramResult plan = run_program(gpu, folder_.path().string());
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("--device cuda"), std::string::npos) << plan.out;
+}
+
 TEST_F(Train, RefusedBeforeAnythingIsStarted) {
   const ProgramResult result =
       run_program({"train", "pretrain", "--config", kQuickstart, "--mock_data", "--moe_router_score_function=sigmoid"},

@@ -24,11 +24,13 @@ TEST(WorkerCommands, OneProcessHasNoRank) {
   const config::ResolveFixture fixture;
   const config::Experiment experiment = fixture.resolve().experiment;
   const ScopedVariable policy("OMP_WAIT_POLICY", "passive");  // what the user says about waiting threads stands
-  const auto one = worker_commands(experiment, "/bin/primus-worker", run_folder_of(experiment), 1);
+  const auto one = worker_commands(experiment, {"/bin/primus-worker", "", 1}, run_folder_of(experiment));
   ASSERT_EQ(one.size(), 1U);
   EXPECT_EQ(shell_text(one[0]), "/bin/primus-worker --experiment out/lab/ann/run/experiment.json");
-  const auto two = worker_commands(experiment, "/bin/primus-worker", run_folder_of(experiment), 2);
+  const auto two = worker_commands(experiment, {"/bin/primus-worker", "cuda", 2}, run_folder_of(experiment));
   ASSERT_EQ(two.size(), 2U);
+  EXPECT_EQ(shell_text({two[0].program, two[0].arguments, {}}),
+            "/bin/primus-worker --experiment out/lab/ann/run/experiment.json --device cuda");
   EXPECT_EQ(two[1].environment.at("RANK"), "1");
   EXPECT_EQ(two[1].environment.at("WORLD_SIZE"), "2");
 }
@@ -38,7 +40,7 @@ TEST(WorkerCommands, ThreadsWaitPatientlyUnlessToldOtherwise) {
   const config::Experiment experiment = fixture.resolve().experiment;
   const ScopedVariable policy("OMP_WAIT_POLICY", std::nullopt);
   const ScopedVariable spin("GOMP_SPINCOUNT", std::nullopt);
-  const auto commands = worker_commands(experiment, "/bin/primus-worker", run_folder_of(experiment), 1);
+  const auto commands = worker_commands(experiment, {"/bin/primus-worker", "", 1}, run_folder_of(experiment));
   EXPECT_EQ(shell_text(commands[0]),
             "GOMP_SPINCOUNT=2000 /bin/primus-worker --experiment out/lab/ann/run/experiment.json");
 }
