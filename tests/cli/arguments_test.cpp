@@ -182,6 +182,7 @@ TEST(DryRun, OfDeepSeekV3PrintsThePlan) {
 }
 
 TEST(DryRun, SaysWhatEachOverrideDid) {
+<<<<<<< HEAD
   const ProgramResult result = run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data",
                                             "--lr", "-0", "--lr=1e-3", "--manual_gc", "--log_throughput"});
   EXPECT_EQ(result.code, 2) << "a negative zero is no learning rate, whoever comes later";
@@ -189,11 +190,20 @@ TEST(DryRun, SaysWhatEachOverrideDid) {
       run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr=1e-3", "--manual_gc",
                    "--recompute_granularity", "full", "--recompute_method", "uniform", "--recompute_num_layers", "1",
                    "--world-size", "4", "--micro_batch_size=2"});
+=======
+  const ProgramResult result =
+      run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr", "-0", "--lr=1e-3",
+                   "--manual_gc", "--recompute_granularity", "selective"});
+  EXPECT_EQ(result.code, 2) << "a negative zero is no learning rate, whoever comes later";
+  const ProgramResult plan =
+      run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr=1e-3", "--manual_gc",
+                   "--recompute_granularity", "selective", "--world-size", "4", "--micro_batch_size=2"});
+>>>>>>> cfg_rules
   EXPECT_EQ(plan.code, 0) << plan.err;
   for (const char* part :
        {"lr = 0.001: Highest learning rate. [works]\n      was 0.002 in ",
         "manual_gc = true: Run Python's garbage collector by hand. [no effect: there is no Python runtime]",
-        "recompute_granularity = full: Keep whole layers' inputs, or leave out parts of them. [planned]",
+        "recompute_granularity = selective: Keep whole layers' inputs, or leave out parts of them. [planned]",
         "4 processes (--world-size)", "16 sequences = 2 micro x 4 data ranks x 2 accumulated"}) {
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.out;
   }
