@@ -182,15 +182,6 @@ TEST(DryRun, OfDeepSeekV3PrintsThePlan) {
 }
 
 TEST(DryRun, SaysWhatEachOverrideDid) {
-<<<<<<< HEAD
-  const ProgramResult result = run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data",
-                                            "--lr", "-0", "--lr=1e-3", "--manual_gc", "--log_throughput"});
-  EXPECT_EQ(result.code, 2) << "a negative zero is no learning rate, whoever comes later";
-  const ProgramResult plan =
-      run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr=1e-3", "--manual_gc",
-                   "--recompute_granularity", "full", "--recompute_method", "uniform", "--recompute_num_layers", "1",
-                   "--world-size", "4", "--micro_batch_size=2"});
-=======
   const ProgramResult result =
       run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr", "-0", "--lr=1e-3",
                    "--manual_gc", "--recompute_granularity", "selective"});
@@ -198,7 +189,6 @@ TEST(DryRun, SaysWhatEachOverrideDid) {
   const ProgramResult plan =
       run_program({"--dry-run", "train", "pretrain", "--config", kQuickstart, "--mock_data", "--lr=1e-3", "--manual_gc",
                    "--recompute_granularity", "selective", "--world-size", "4", "--micro_batch_size=2"});
->>>>>>> cfg_rules
   EXPECT_EQ(plan.code, 0) << plan.err;
   for (const char* part :
        {"lr = 0.001: Highest learning rate. [works]\n      was 0.002 in ",
