@@ -21,14 +21,30 @@ std::string read_file(const std::filesystem::path& path) {
   return std::move(content).str();
 }
 
+namespace {
+
+void write_stream(std::ofstream& out, const std::filesystem::path& path, std::string_view content) {
+  if (!out) throw UserError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
+  out.write(content.data(), static_cast<std::streamsize>(content.size()));
+  out.flush();
+  if (!out) throw UserError(fmt::format("{}: writing failed: {}", path.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
 void write_file(const std::filesystem::path& path, std::string_view content) {
+  std::error_code ignored;
+  const std::filesystem::file_status target = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target) &&
+      !std::filesystem::is_directory(target)) {
+    // A device or a pipe takes the text; a file put in its place would take the device away from everybody.
+    std::ofstream out(path, std::ios::binary);
+    return write_stream(out, path, content);
+  }
   const std::filesystem::path temporary = path.string() + fmt::format(".tmp{}", ::getpid());
   {
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    if (!out) throw UserError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-    out.flush();
-    if (!out) throw UserError(fmt::format("{}: writing failed: {}", path.string(), std::strerror(errno)));
+    write_stream(out, path, content);
   }
   std::error_code error;
   std::filesystem::rename(temporary, path, error);

@@ -94,6 +94,7 @@ std::string batch_lines(const Resolution& resolution) {
 
 std::string state_of(const config::Key& key, const config::Value& value) {
   if (key.state == config::KeyState::kNoEffect) return fmt::format("no effect: {}", key.note);
+  if (config::is_detail_of_planned(key)) return "planned, and read only beside a feature that is not built yet";
   if (!config::is_working_value(key, value)) return "planned";
   return key.note.empty() ? "works" : fmt::format("works; {}", key.note);
 }

@@ -224,6 +224,10 @@ std::string_view state_text(KeyState state) {
   return "";
 }
 
+bool is_detail_of_planned(const Key& key) {
+  return key.state == KeyState::kPlanned && key.working == "*";
+}
+
 bool is_working_value(const Key& key, const Value& value) {
   if (key.state == KeyState::kNoEffect || key.working == "*") return true;
   if (key.working.empty()) return key.state == KeyState::kWorks || value == default_value(key);

@@ -61,6 +61,9 @@ std::string expected_text(const Key& key);
 /// "works", "planned", "no effect".
 std::string_view state_text(KeyState state);
 
+/// A planned key that stops nothing by itself: it is read only beside another planned key, which does.
+bool is_detail_of_planned(const Key& key);
+
 /// Does this value run today? Planned keys do at their neutral values, works keys at the values the row names.
 bool is_working_value(const Key& key, const Value& value);
 

@@ -35,7 +35,10 @@ class ChainLoader {
   explicit ChainLoader(std::vector<Problem>& problems) : problems_(problems) {}
 
   Node load(const fs::path& path, const Problem& asked_by) {
-    const fs::path identity = fs::weakly_canonical(path);
+    std::error_code unresolved;
+    fs::path identity = fs::weakly_canonical(path, unresolved);
+    // A pipe has no path of its own, and a name that cannot be looked up is told below.
+    if (unresolved) identity = path.lexically_normal();
     if (std::find(chain_.begin(), chain_.end(), identity) != chain_.end()) return cycle(identity, asked_by);
     if (chain_.size() >= kMaxChain || ++num_files_ > kMaxFiles) {
       Problem problem = asked_by;
@@ -70,7 +73,9 @@ class ChainLoader {
     std::error_code error;
     Problem problem = asked_by;
     if (!fs::exists(path, error)) {
-      problem.message = fmt::format("file '{}' does not exist", shown(path));
+      const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
+      problem.message = is_absent ? fmt::format("file '{}' does not exist", shown(path))
+                                  : fmt::format("file '{}' cannot be looked up: {}", shown(path), error.message());
       problem.nearest = nearest_file(path);
       problems_.push_back(std::move(problem));
       return std::nullopt;

@@ -190,6 +190,11 @@ class Resolver {
       if (modules->entries.empty()) add_problem(at(*modules, "modules", "holds no trainer"), "pre_trainer");
       return;
     }
+    for (const Node::Entry& entry : modules->entries) {
+      if (entry.key == chosen->key || entry.key.find("trainer") == std::string::npos) continue;
+      add_problem(at(entry.value, "modules." + entry.key, "a second trainer"), "one trainer", entry.key,
+                  fmt::format("leave it out, or leave {} out", chosen->key));
+    }
     result_.experiment.module = chosen->key;
     read_trainer(chosen->value, "modules." + chosen->key);
   }
@@ -340,6 +345,9 @@ class Resolver {
       const Key& key = *find_key(name);
       if (key.state == KeyState::kNoEffect && is_explicit(setting.origin)) {
         result_.no_effect.push_back({name, std::string(key.note)});
+      }
+      if (is_detail_of_planned(key) && is_explicit(setting.origin) && setting.value != default_value(key)) {
+        result_.no_effect.push_back({name, "planned, and read only beside a feature that is not built yet"});
       }
       if (is_working_value(key, setting.value)) continue;
       std::string reason(key.note.empty() ? key.meaning : key.note);

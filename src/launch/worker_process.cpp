@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "launch/environment.hpp"
 
 namespace primus::launch {
 namespace {
@@ -194,7 +195,8 @@ std::string shell_text(const WorkerCommand& command) {
     return result + "'";
   };
   std::string text;
-  for (const auto& [name, value] : command.environment) text += fmt::format("{}={} ", name, quoted(value));
+  for (const auto& [name, value] : command.environment)
+    text += fmt::format("{}={} ", name, is_secret(name) ? "(hidden)" : quoted(value));
   text += quoted(command.program);
   for (const std::string& argument : command.arguments) text += fmt::format(" {}", quoted(argument));
   return text;

@@ -27,7 +27,7 @@ struct WorkerOutcome {
 /// there or cannot be executed.
 std::filesystem::path find_worker();
 
-/// The command as a shell would take it.
+/// The command as a shell would take it; values of keys and tokens are hidden.
 std::string shell_text(const WorkerCommand& command);
 
 /// Start all workers in one new process group, pass SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP and SIGCONT on to them

@@ -1,6 +1,8 @@
 #include "base/files.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -21,6 +23,19 @@ class Files : public testing::Test {
 
   fs::path folder_;
 };
+
+TEST_F(Files, ADeviceOrPipeTakesTheTextAndStaysWhatItIs) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_file(pipe, "text");
+  char text[8] = {};
+  EXPECT_EQ(::read(reader, text, sizeof(text)), 4);
+  EXPECT_STREQ(text, "text");
+  ::close(reader);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
 
 TEST_F(Files, GiveBackWhatWasWritten) {
   const std::string content("a\0b\nc", 5);

@@ -166,6 +166,35 @@ TEST_F(Train, DebugShowsTheWorkersCommandAndTellsTheWorker) {
   EXPECT_NE(result.out.find("level DEBUG\n"), std::string::npos) << result.out;
 }
 
+TEST_F(Train, WhatIsReadOnlyBesidePlannedFeaturesIsSaidToBeSo) {
+  std::vector<std::string> detail = words();
+  detail.insert(detail.end(), {"--sgd_momentum", "0.5"});
+  const ProgramResult started = run_program(detail, folder_.path().string(), with_worker("exit 0\n"));
+  EXPECT_EQ(started.code, 0) << started.err;
+  EXPECT_NE(started.out.find("sgd_momentum: planned, and read only beside"), std::string::npos) << started.out;
+  detail.insert(detail.begin(), "--dry-run");
+  const ProgramResult plan = run_program(detail, folder_.path().string());
+  EXPECT_NE(plan.out.find("[planned, and read only beside"), std::string::npos) << plan.out;
+}
+
+TEST_F(Train, TokensAreHidden) {
+  const ProgramResult plan = run_program({"--dry-run", "direct", "--env", "HF_TOKEN=abcsecret", "--", "train",
+                                          "pretrain", "--config", kQuickstart, "--mock_data"},
+                                         folder_.path().string());
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(plan.out.find("abcsecret"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("HF_TOKEN=(hidden)"), std::string::npos) << plan.out;
+}
+
+TEST_F(Train, PathsThatCannotBeLookedUpAreConfigurationErrors) {
+  std::filesystem::create_symlink("loop.yaml", folder_.path() / "loop.yaml");
+  for (const std::string& path : {std::string("loop.yaml"), std::string(300, 'x') + ".yaml"}) {
+    const ProgramResult result = run_program({"config", "check", kQuickstart, path}, folder_.path().string());
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.out.find("2 checked, 1 failed"), std::string::npos) << result.out << result.err;
+  }
+}
+
 TEST_F(Train, SignalsReachTheWorker) {
   struct Case {
     int signal;
