@@ -10,8 +10,8 @@
 namespace primus::config {
 namespace {
 
-// No model has a million layers; a pattern that multiplies beyond it is a slip or an attack.
-constexpr std::size_t kMaxItems = 1'000'000;
+// No model has a hundred thousand layers; a pattern that multiplies beyond it is a slip or an attack.
+constexpr std::size_t kMaxItems = 100'000;
 constexpr int kMaxDepth = 32;
 
 class ListParser {
