@@ -121,10 +121,6 @@ void bench_router() {
   }
 }
 
-struct Benchmark {
-  std::string_view name;
-  void (*run)();
-};
 constexpr std::array<Benchmark, 11> kBenchmarks = {{{"rms_norm", bench_rms_norm},
                                                     {"swiglu", bench_swiglu},
                                                     {"permute", bench_permute},
@@ -141,24 +137,11 @@ constexpr std::array<Benchmark, 11> kBenchmarks = {{{"rms_norm", bench_rms_norm}
 }  // namespace primus::bench
 
 int main(int argc, char** argv) {
-  const std::vector<std::string_view> wanted(argv + 1, argv + argc);
-  for (const std::string_view name : wanted) {
-    const auto known = [&](const auto& benchmark) { return benchmark.name == name; };
-    if (std::ranges::none_of(primus::bench::kBenchmarks, known)) {
-      fmt::print(stderr, "cuda_ops_bench: unknown benchmark '{}'; there are", name);
-      for (const auto& benchmark : primus::bench::kBenchmarks) fmt::print(stderr, " {}", benchmark.name);
-      fmt::print(stderr, "\n");
-      return 2;
-    }
-  }
   try {
-    primus::ops::load_cuda_plugin();
+    return primus::bench::run_benchmarks("cuda_ops_bench", primus::bench::kBenchmarks, argc, argv,
+                                         primus::ops::load_cuda_plugin);
   } catch (const primus::UserError& error) {
     fmt::print(stderr, "cuda_ops_bench: {}\n", error.what());
     return 1;
   }
-  for (const auto& benchmark : primus::bench::kBenchmarks) {
-    if (wanted.empty() || std::ranges::find(wanted, benchmark.name) != wanted.end()) benchmark.run();
-  }
-  return 0;
 }

@@ -46,10 +46,7 @@ CudaTiming measure_cuda(const Op& op, int repetitions = 30, int calls = 10) {
     end.synchronize();
     times.push_back(1e3 * start.elapsedTime(end) / calls);
   }
-  CudaTiming timing{{median(times), 0.0, *std::min_element(times.begin(), times.end())}, median(host_times)};
-  for (double& time : times) time = std::abs(time - timing.median_us);
-  timing.deviation_us = median(times);
-  return timing;
+  return {timing_of(std::move(times)), median(std::move(host_times))};
 }
 
 /// One line: microseconds, GB/s and their share of what a copy reaches, the host's microseconds.

@@ -169,10 +169,6 @@ void bench_attention() {
   }
 }
 
-struct Benchmark {
-  std::string_view name;
-  void (*run)();
-};
 constexpr std::array<Benchmark, 5> kBenchmarks = {{{"gemm", bench_gemm},
                                                    {"grouped", bench_grouped},
                                                    {"rms_norm", bench_rms_norm},
@@ -183,17 +179,5 @@ constexpr std::array<Benchmark, 5> kBenchmarks = {{{"gemm", bench_gemm},
 }  // namespace primus::bench
 
 int main(int argc, char** argv) {
-  const std::vector<std::string_view> wanted(argv + 1, argv + argc);
-  for (const std::string_view name : wanted) {
-    const auto known = [&](const auto& benchmark) { return benchmark.name == name; };
-    if (std::ranges::none_of(primus::bench::kBenchmarks, known)) {
-      fmt::print(stderr, "ops_bench: unknown benchmark '{}'; there are gemm, grouped, rms_norm, rope, attention\n",
-                 name);
-      return 2;
-    }
-  }
-  for (const auto& benchmark : primus::bench::kBenchmarks) {
-    if (wanted.empty() || std::ranges::find(wanted, benchmark.name) != wanted.end()) benchmark.run();
-  }
-  return 0;
+  return primus::bench::run_benchmarks("ops_bench", primus::bench::kBenchmarks, argc, argv);
 }
