@@ -157,9 +157,15 @@ TEST_F(AttentionTest, HeadSizesOfDeepSeek) {
   check({1, 160, 2, 2, 192, 128}, at::kBFloat16, 1.0, dense, 4);
 }
 
-// More packed operands than are held at a time: several waves of pairs, forward and backward.
-TEST_F(AttentionTest, ManyPairsGoInWaves) {
-  check({16, 250, 4, 4, 192, 128}, at::kFloat, 1.0, dense, 12);
+// Pairs enough for each thread to take whole ones; then, for more threads than that, more packed operands than are held
+// at a time: several waves of pairs, forward and backward.
+TEST_F(AttentionTest, ManyPairsGoToThreadsWholeOrInWaves) {
+  const int threads = at::get_num_threads();
+  for (const int count : {2, 40}) {
+    at::set_num_threads(count);
+    check({16, 250, 4, 4, 192, 128}, at::kFloat, 1.0, dense, 12);
+  }
+  at::set_num_threads(threads);
 }
 
 // Scores of thousands: exp would overflow, and most weights vanish, unless the maximum is taken out. The winner's

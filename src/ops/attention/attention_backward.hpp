@@ -10,8 +10,8 @@ namespace primus::ops::attention {
 // Tile sizes by measurement (bench/ops/ops_bench attention): two tiles of scores share the L2 cache with the operands.
 constexpr std::int64_t kBackwardKeys = 240;
 constexpr std::int64_t kBackwardQueries = 240;
-// The keys of a pair are split among slices until a wave of pairs gives this many units of work. It is a number of the
-// shape alone, and so is the order in which the slices' dQ are added: bits do not depend on the threads.
+// The keys of a pair are split among slices until the pairs give this many units of work. It is a number of the shape
+// alone, and so is the order in which the slices' dQ are added: bits do not depend on the threads.
 constexpr std::int64_t kBackwardUnits = 16;
 static_assert(kBackwardQueries >= kBackwardKeys, "a key block's first query tile must reach each of its keys");
 
@@ -45,12 +45,46 @@ class Backward {
         lse_(tensors.lse.data_ptr<Acc>()) {}
 
   void run() {
-    const std::int64_t wave = wave_size(sizes_, pair_elements() * static_cast<std::int64_t>(sizeof(Acc)));
     const std::int64_t blocks = at::divup(sizes_.sequence, kBackwardKeys);
-    slices_ = std::min(blocks, at::divup(kBackwardUnits, wave));
+    slices_ = std::min(blocks, at::divup(kBackwardUnits, sizes_.pairs()));
+    // With pairs for every thread, each takes whole pairs: their operands stay in its own cache, and nobody waits.
+    if (sizes_.pairs() >= 2 * at::get_num_threads()) {
+      run_whole_pairs(blocks);
+    } else {
+      run_waves(blocks);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kKeySteps = 3;
+  static constexpr std::int64_t kHeadSteps = 3;
+  static constexpr std::int64_t kTileElements = 2 * kBackwardKeys * kTileStride;
+
+  void run_whole_pairs(std::int64_t blocks) {
+    const std::int64_t part_elements = sizes_.sequence * padded_query_;
+    const Tensor buffers =
+        scratch<Acc>(at::get_num_threads(), pair_elements() + slices_ * part_elements + kTileElements);
+    for_each_unit(sizes_.pairs(), [&](std::int64_t worker, std::int64_t index) {
+      Acc* const tiles = buffers.data_ptr<Acc>() + worker * buffers.size(1);
+      Acc* const dq_parts = tiles + kTileElements;
+      const Pair pair = pair_of(index, dq_parts + slices_ * part_elements);
+      for (std::int64_t step = 0; step < kKeySteps; ++step) prepare_keys(pair, step);
+      for (std::int64_t turn = 0; turn < sizes_.heads_per_group(); ++turn) {
+        for (std::int64_t step = 0; step < kHeadSteps; ++step) prepare_head(pair, turn, step);
+        for (std::int64_t part = 0; part < slices_; ++part) {
+          slice(pair, turn, part, dq_parts + part * part_elements, tiles);
+        }
+        for (std::int64_t block = 0; block < blocks; ++block) store_dq(pair, turn, block, dq_parts);
+      }
+      for (std::int64_t block = 0; block < blocks; ++block) store_keys(pair, block);
+    });
+  }
+
+  void run_waves(std::int64_t blocks) {
+    const std::int64_t wave = wave_size(sizes_, pair_elements() * static_cast<std::int64_t>(sizeof(Acc)));
     const Tensor packed = scratch<Acc>(wave, pair_elements());
     const Tensor dq_parts = scratch<Acc>(wave * slices_, sizes_.sequence * padded_query_);
-    const Tensor tiles = scratch<Acc>(at::get_num_threads(), 2 * kBackwardKeys * kTileStride);
+    const Tensor tiles = scratch<Acc>(at::get_num_threads(), kTileElements);
     for (std::int64_t first = 0; first < sizes_.pairs(); first += wave) {
       const std::int64_t count = std::min(wave, sizes_.pairs() - first);
       const auto pair_at = [&](std::int64_t index) {
@@ -76,10 +110,6 @@ class Backward {
                     [&](std::int64_t, std::int64_t unit) { store_keys(pair_at(unit / blocks), unit % blocks); });
     }
   }
-
- private:
-  static constexpr std::int64_t kKeySteps = 3;
-  static constexpr std::int64_t kHeadSteps = 3;
 
   // One (batch, key/value head) and its part of the scratch. The head's members hold one query head at a time.
   struct Pair {

@@ -29,45 +29,75 @@ class Forward {
         lse_(lse.data_ptr<Acc>()) {}
 
   void run() {
-    const std::int64_t key_elements = tile::round_up(sizes_.sequence, kPanel) * sizes_.query_size;
-    const std::int64_t pair_elements = key_elements + sizes_.sequence * padded_value_;
-    const std::int64_t wave = wave_size(sizes_, pair_elements * static_cast<std::int64_t>(sizeof(Acc)));
-    const Tensor packed_tensor = scratch<Acc>(wave, pair_elements);
-    const Tensor worker_tensor =
-        scratch<Acc>(at::get_num_threads(), kForwardQueries * (kTileStride + padded_value_ + sizes_.query_size + 2));
-    Acc* packed = packed_tensor.data_ptr<Acc>();
-    const std::int64_t blocks = at::divup(sizes_.sequence, kForwardQueries);
-    for (std::int64_t first = 0; first < sizes_.pairs(); first += wave) {
-      const std::int64_t pairs = std::min(wave, sizes_.pairs() - first);
-      for_each_unit(2 * pairs, [&](std::int64_t, std::int64_t unit) {
-        const std::int64_t batch = (first + unit / 2) / sizes_.groups;
-        const std::int64_t group = (first + unit / 2) % sizes_.groups;
-        Acc* target = packed + unit / 2 * pair_elements;
-        if (unit % 2 == 0) {
-          tile::pack_transposed(k_.at(batch, group), k_.stride, sizes_.sequence, sizes_.query_size, scale_, target);
-        } else {
-          tile::pack_columns(v_.at(batch, group), v_.stride, sizes_.sequence, sizes_.value_size, target + key_elements);
-        }
-      });
-      // The last blocks of queries see the most keys: they go first, so that no thread starts one at the end.
-      const std::int64_t heads = pairs * sizes_.heads_per_group();
-      for_each_unit(heads * blocks, [&](std::int64_t worker, std::int64_t unit) {
-        const std::int64_t pair = unit % heads / sizes_.heads_per_group();
-        const std::int64_t batch = (first + pair) / sizes_.groups;
-        const std::int64_t head =
-            (first + pair) % sizes_.groups * sizes_.heads_per_group() + unit % heads % sizes_.heads_per_group();
-        const Acc* keys = packed + pair * pair_elements;
-        query_block(batch, head, (blocks - 1 - unit / heads) * kForwardQueries, keys, keys + key_elements,
-                    worker_tensor.data_ptr<Acc>() + worker * worker_tensor.size(1));
-      });
+    // With pairs for every thread, each takes whole pairs: packed operands stay in its own cache, and nobody waits.
+    if (sizes_.pairs() >= 2 * at::get_num_threads()) {
+      run_whole_pairs();
+    } else {
+      run_waves();
     }
   }
 
  private:
+  static constexpr std::int64_t kSteps = 2;
+
+  std::int64_t blocks() const { return at::divup(sizes_.sequence, kForwardQueries); }
+  std::int64_t key_elements() const { return tile::round_up(sizes_.sequence, kPanel) * sizes_.query_size; }
+  std::int64_t pair_elements() const { return key_elements() + sizes_.sequence * padded_value_; }
+  std::int64_t worker_elements() const {
+    return kForwardQueries * (kTileStride + padded_value_ + sizes_.query_size + 2);
+  }
+
+  void run_whole_pairs() {
+    const Tensor buffers = scratch<Acc>(at::get_num_threads(), worker_elements() + pair_elements());
+    for_each_unit(sizes_.pairs(), [&](std::int64_t worker, std::int64_t pair) {
+      Acc* const buffer = buffers.data_ptr<Acc>() + worker * buffers.size(1);
+      Acc* const packed = buffer + worker_elements();
+      for (std::int64_t step = 0; step < kSteps; ++step) prepare(pair, step, packed);
+      for (std::int64_t turn = 0; turn < sizes_.heads_per_group(); ++turn) {
+        for (std::int64_t block = 0; block < blocks(); ++block) query_block(pair, turn, block, packed, buffer);
+      }
+    });
+  }
+
+  void run_waves() {
+    const std::int64_t wave = wave_size(sizes_, pair_elements() * static_cast<std::int64_t>(sizeof(Acc)));
+    const Tensor packed_tensor = scratch<Acc>(wave, pair_elements());
+    const Tensor buffers = scratch<Acc>(at::get_num_threads(), worker_elements());
+    const auto packed = [&](std::int64_t pair) { return packed_tensor.data_ptr<Acc>() + pair * packed_tensor.size(1); };
+    for (std::int64_t first = 0; first < sizes_.pairs(); first += wave) {
+      const std::int64_t pairs = std::min(wave, sizes_.pairs() - first);
+      for_each_unit(kSteps * pairs, [&](std::int64_t, std::int64_t unit) {
+        prepare(first + unit / kSteps, unit % kSteps, packed(unit / kSteps));
+      });
+      // The last blocks of queries see the most keys: they go first, so that no thread starts one at the end.
+      const std::int64_t heads = pairs * sizes_.heads_per_group();
+      for_each_unit(heads * blocks(), [&](std::int64_t worker, std::int64_t unit) {
+        const std::int64_t pair = unit % heads / sizes_.heads_per_group();
+        query_block(first + pair, unit % heads % sizes_.heads_per_group(), blocks() - 1 - unit / heads, packed(pair),
+                    buffers.data_ptr<Acc>() + worker * buffers.size(1));
+      });
+    }
+  }
+
+  // Keys (step 0) and values (step 1) of a pair, packed.
+  void prepare(std::int64_t pair, std::int64_t step, Acc* packed) const {
+    const std::int64_t batch = pair / sizes_.groups;
+    const std::int64_t group = pair % sizes_.groups;
+    if (step == 0) {
+      tile::pack_transposed(k_.at(batch, group), k_.stride, sizes_.sequence, sizes_.query_size, scale_, packed);
+    } else {
+      tile::pack_columns(v_.at(batch, group), v_.stride, sizes_.sequence, sizes_.value_size, packed + key_elements());
+    }
+  }
+
   // softmax(scores) · v of up to kForwardQueries queries, tile of keys by tile of keys, with the running maximum and
   // sum of each query.
-  void query_block(std::int64_t batch, std::int64_t head, std::int64_t first_query, const Acc* keys, const Acc* values,
-                   Acc* buffer) const {
+  void query_block(std::int64_t pair, std::int64_t turn, std::int64_t block, const Acc* packed, Acc* buffer) const {
+    const std::int64_t batch = pair / sizes_.groups;
+    const std::int64_t head = pair % sizes_.groups * sizes_.heads_per_group() + turn;
+    const std::int64_t first_query = block * kForwardQueries;
+    const Acc* keys = packed;
+    const Acc* values = packed + key_elements();
     const std::int64_t rows = std::min(kForwardQueries, sizes_.sequence - first_query);
     Acc* scores = buffer;
     Acc* output = scores + kForwardQueries * kTileStride;
