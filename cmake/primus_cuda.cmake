@@ -84,6 +84,16 @@ if(PRIMUS_HAS_CUDA)
   if(NOT PRIMUS_CUTLASS)
     message(STATUS "GPU half: no CUTLASS (`make setup KIND=full`, or -DPRIMUS_CUTLASS=DIR): grouped products will be slow")
   endif()
+
+  # cuDNN, which libtorch brings with its headers, and the headers of its graphs, from the wheel nvidia-cudnn-frontend.
+  file(GLOB cudnn_root "${PRIMUS_TORCH_ROOT}/../nvidia/cudnn")
+  file(GLOB frontend "${PRIMUS_TORCH_ROOT}/../include" "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/include")
+  find_path(PRIMUS_CUDNN_FRONTEND cudnn_frontend.h HINTS ${frontend} DOC "the include folder of cuDNN's frontend")
+  find_path(PRIMUS_CUDNN_INCLUDE cudnn.h HINTS ${cudnn_root}/include DOC "cuDNN's include folder")
+  find_library(PRIMUS_CUDNN NAMES libcudnn.so.9 HINTS ${cudnn_root}/lib DOC "libcudnn.so.9, the one that libtorch loads")
+  if(NOT PRIMUS_CUDNN_FRONTEND OR NOT PRIMUS_CUDNN_INCLUDE OR NOT PRIMUS_CUDNN)
+    message(STATUS "GPU half: no cuDNN or no headers of its frontend (`make setup KIND=full`, or -DPRIMUS_CUDNN_FRONTEND=DIR): attention will be slow")
+  endif()
 endif()
 
 # primus_cuda_kernels(NAME SOURCES...): kernels as objects, without torch's headers. `*_sm90.cu` may use Hopper's own

@@ -16,12 +16,13 @@ struct CudaPlugin {
   CudaOps ops;
   DeviceMemory (*memory)();
   void (*synchronize)();
+  void (*set_determinism)(Determinism);
   /// Why no device can be used (no driver, no device); empty when one can.
   std::string (*device_problem)();
 };
 
 /// Contract changes that keep the size raise the number in front.
-inline constexpr const char* kCudaPluginBuild = "2, primus " PRIMUS_VERSION ", torch " TORCH_VERSION;
+inline constexpr const char* kCudaPluginBuild = "3, primus " PRIMUS_VERSION ", torch " TORCH_VERSION;
 inline constexpr const char* kCudaPluginEntry = "primus_cuda_plugin";
 using CudaPluginEntry = const CudaPlugin* (*)();
 

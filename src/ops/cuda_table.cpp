@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include "ops/cuda_plugin.hpp"
+#include "ops/gpu/device.hpp"
 #include "ops/gpu/runtime.hpp"
 
 namespace primus::ops::cuda {
@@ -46,8 +47,9 @@ std::string device_problem() {
 }  // namespace primus::ops::cuda
 
 extern "C" __attribute__((visibility("default"))) const primus::ops::CudaPlugin* primus_cuda_plugin() {
-  static const primus::ops::CudaPlugin plugin = {primus::ops::kCudaPluginBuild,  sizeof(primus::ops::CudaPlugin),
-                                                 primus::ops::cuda::all_ops(),   primus::ops::cuda::memory,
-                                                 primus::ops::cuda::synchronize, primus::ops::cuda::device_problem};
+  static const primus::ops::CudaPlugin plugin = {primus::ops::kCudaPluginBuild,    sizeof(primus::ops::CudaPlugin),
+                                                 primus::ops::cuda::all_ops(),     primus::ops::cuda::memory,
+                                                 primus::ops::cuda::synchronize,   primus::gpu::set_determinism,
+                                                 primus::ops::cuda::device_problem};
   return &plugin;
 }

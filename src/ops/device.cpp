@@ -36,6 +36,10 @@ at::Device select_device(DeviceChoice choice, std::string& why_cpu) {
   return {at::kCUDA, 0};
 }
 
+void set_determinism(at::Device device, Determinism determinism) {
+  if (device.is_cuda()) cuda_plugin().set_determinism(determinism);
+}
+
 DeviceMemory device_memory(at::Device device) {
   if (device.is_cuda()) return cuda_plugin().memory();
   const MemoryReport report = memory_report();

@@ -16,6 +16,12 @@ std::optional<DeviceChoice> device_choice(std::string_view word);
 /// kAuto `why_cpu` does, where a device is there that cannot be used.
 at::Device select_device(DeviceChoice choice, std::string& why_cpu);
 
+/// Must a run repeat itself bit by bit? On the CPU it always does.
+enum class Determinism { kAnyOrder, kSameBits };
+
+/// For all that this process computes on a device from now on.
+void set_determinism(at::Device device, Determinism determinism);
+
 struct DeviceMemory {
   std::int64_t peak_bytes = 0;      // of what tensors hold
   std::int64_t reserved_bytes = 0;  // with what the allocator keeps for later

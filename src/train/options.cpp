@@ -53,6 +53,8 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.weight_decay = experiment.get_double("weight_decay");
   options.per_layer_log =
       experiment.get_bool("moe_per_layer_logging") ? RunOptions::PerLayerLog::kYes : RunOptions::PerLayerLog::kNo;
+  options.determinism =
+      experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;
   options.zone_timers = experiment.get_int("timing_log_level") > 0 ? ops::ZoneTimers::kOn : ops::ZoneTimers::kOff;
   options.adamw = {.beta1 = experiment.get_double("adam_beta1"),
                    .beta2 = experiment.get_double("adam_beta2"),

@@ -28,6 +28,7 @@ struct RunOptions {
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
   double weight_decay = 0.0;
   enum class PerLayerLog { kNo, kYes } per_layer_log = PerLayerLog::kNo;
+  ops::Determinism determinism = ops::Determinism::kAnyOrder;
   ops::ZoneTimers zone_timers = ops::ZoneTimers::kOff;  // timing_log_level > 0: a table by op at the end
   engine::AdamWSettings adamw;
   engine::StepSettings step;

@@ -132,6 +132,7 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   const RunOptions options = run_options(experiment);
   std::string why_cpu;
   const at::Device device = ops::select_device(choice, why_cpu);
+  ops::set_determinism(device, options.determinism);
   Trainer trainer(experiment, device);
   Reporter reporter(options.run_folder, options.per_layer_log);
   if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));

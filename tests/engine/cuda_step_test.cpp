@@ -109,8 +109,27 @@ TEST_P(CudaStep, BFloat16StepsAreNearTheCpus) {
   const engine::StepResult result = gpu.step(data, batch.num_sequences);
   EXPECT_NEAR(result.loss, expected.loss, 2e-3 * std::abs(expected.loss));
   EXPECT_LE(worst_gradient_difference(gpu.store, cpu.store), 5e-2);
-  // Forward repeats itself; cuDNN's attention backward adds in no fixed order (see attention_cuda.cpp).
+  // Forward repeats itself; cuDNN's attention backward adds in no fixed order unless it is asked to.
   EXPECT_EQ(again.step(data, batch.num_sequences).loss, result.loss);
+}
+
+TEST_P(CudaStep, BFloat16StepsRepeatThemselvesWhenAsked) {
+  const SameBits same_bits;
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 640};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  const Data data = random_data(spec, batch, generator);
+  Rig first(spec, policy, model::LossFusion::kFused, batch, at::kCUDA);
+  Rig second(spec, policy, model::LossFusion::kFused, batch, at::kCUDA);
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_EQ(first.step(data, batch.num_sequences, 1e-3).loss, second.step(data, batch.num_sequences, 1e-3).loss);
+  }
+  for (std::size_t i = 0; i < first.store.all().size(); ++i) {
+    const nn::Parameter& parameter = *first.store.all()[i];
+    EXPECT_TRUE(at::equal(second.store.all()[i]->weight, parameter.weight)) << parameter.descriptor.name;
+  }
 }
 
 TEST_P(CudaStep, WhatIsNotFiniteIsNamedAndMovesNothing) {

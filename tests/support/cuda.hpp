@@ -31,6 +31,15 @@ using CudaTest = OnCuda<::testing::Test>;
 template <typename Param>
 using CudaTestWithParam = OnCuda<::testing::TestWithParam<Param>>;
 
+/// While it lives, the device's ops repeat themselves bit by bit.
+class SameBits {
+ public:
+  SameBits() { ops::set_determinism(at::kCUDA, ops::Determinism::kSameBits); }
+  ~SameBits() { ops::set_determinism(at::kCUDA, ops::Determinism::kAnyOrder); }
+  SameBits(const SameBits&) = delete;
+  SameBits& operator=(const SameBits&) = delete;
+};
+
 /// A copy on the device; an undefined tensor stays one.
 inline Tensor to_cuda(const Tensor& x) {
   return x.defined() ? x.to(at::kCUDA) : x;

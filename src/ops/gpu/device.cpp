@@ -1,5 +1,6 @@
 #include "ops/gpu/device.hpp"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -14,7 +15,17 @@ int attribute(cudaDeviceAttr name, int device) {
   return value;
 }
 
+std::atomic<ops::Determinism> run_determinism{ops::Determinism::kAnyOrder};
+
 }  // namespace
+
+ops::Determinism determinism() {
+  return run_determinism;
+}
+
+void set_determinism(ops::Determinism determinism) {
+  run_determinism = determinism;
+}
 
 const DeviceInfo& device_info() {
   static std::mutex mutex;

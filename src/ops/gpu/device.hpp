@@ -1,5 +1,7 @@
 #pragma once
-// What the choice of a kernel asks about the current device.
+// What the choice of a kernel asks: about the current device, and about the run.
+#include "ops/device.hpp"
+
 namespace primus::gpu {
 
 struct DeviceInfo {
@@ -9,5 +11,9 @@ struct DeviceInfo {
 
 /// Of the current device; read from the driver once.
 const DeviceInfo& device_info();
+
+/// What the run asked for; any order until it does.
+ops::Determinism determinism();
+void set_determinism(ops::Determinism determinism);
 
 }  // namespace primus::gpu

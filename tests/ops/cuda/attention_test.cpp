@@ -83,6 +83,31 @@ TEST_P(CudaAttentionTest, TakesViewsOfOneTensor) {
   for (int p = 0; p < 3; ++p) EXPECT_LE(relative_error(to64(gradients[0][p]), to64(gradients[1][p])), 4e-3);
 }
 
+TEST_P(CudaAttentionTest, RepeatsItselfWhenAsked) {
+  const auto [batch, sequence, heads, groups, query_size, value_size] = GetParam();
+  const SameBits same_bits;
+  std::mt19937_64 generator(11);
+  const auto random = [&](std::int64_t count, std::int64_t width) {
+    return to_cuda(random_normal({batch, sequence, count, width}, at::kBFloat16, generator));
+  };
+  const Tensor q = random(heads, query_size);
+  const Tensor k = random(groups, query_size);
+  const Tensor v = random(groups, value_size);
+  const Tensor dcontext = random(heads, value_size);
+  std::vector<std::array<Tensor, 5>> runs;
+  for (int run = 0; run < 5; ++run) {
+    Tensor context = cuda_poisoned({batch, sequence, heads, value_size}, at::kBFloat16);
+    Tensor lse = cuda_poisoned({batch, heads, sequence}, at::kFloat);
+    ops::attention_forward(q, k, v, 0.1, context, lse);
+    Tensor dq = cuda_poisoned({batch, sequence, heads, query_size}, at::kBFloat16);
+    Tensor dk = cuda_poisoned({batch, sequence, groups, query_size}, at::kBFloat16);
+    Tensor dv = cuda_poisoned({batch, sequence, groups, value_size}, at::kBFloat16);
+    ops::attention_backward(dcontext, q, k, v, context, lse, 0.1, dq, dk, dv);
+    runs.push_back({context, lse, dq, dk, dv});
+    for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE(at::equal(runs.back()[i], runs.front()[i])) << "output " << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttentionTest,
                          ::testing::Values(Shape{0, 4, 2, 2, 64, 64}, Shape{1, 1, 1, 1, 128, 128},
                                            Shape{2, 5, 3, 1, 24, 16}, Shape{1, 33, 2, 2, 7, 5},
