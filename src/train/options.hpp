@@ -5,6 +5,7 @@
 
 #include "data/data_source.hpp"
 #include "engine/step_runner.hpp"
+#include "ops/device.hpp"
 #include "ops/zone.hpp"
 #include "train/learning_rate.hpp"
 
