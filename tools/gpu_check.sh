@@ -21,6 +21,7 @@ fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 run_tests() {
   for program in ops_cuda_test engine_cuda_test; do
     "$bin/$program" --gtest_brief=1 >"$out/$program.log" 2>&1 || fail "$program (see $out/$program.log)"
+    grep -q Skipped "$out/$program.log" && fail "$program skips tests: $(grep -m1 -A1 Skipped "$out/$program.log" | tail -1)"
     printf '%-18s %s\n' "$program" "$(grep -E '^\[ *(PASSED|SKIPPED|FAILED) *\] [0-9]+ test' "$out/$program.log" | tr '\n' ' ')"
   done
 }
@@ -38,6 +39,7 @@ sanitize_one() {
     --num-callers-host 3 "$bin/$program" --gtest_brief=1 --gtest_filter="$filter" >"$log" 2>&1
   local rc=$?
   local verdict
+  grep -q Skipped "$log" && rc=skipped
   case $rc in
     0) verdict=clean ;;
     99) verdict="ERRORS" ;;
