@@ -138,7 +138,8 @@ TEST(Completion, ScriptsAreValid) {
   EXPECT_EQ(std::system(("bash -n " + script).c_str()), 0);
   const std::string zsh = run_program({"completion", "zsh"}).out;
   EXPECT_TRUE(zsh.starts_with("#compdef primus-cli\n"));
-  if (has_zsh()) EXPECT_EQ(std::system(("zsh -n " + folder.write("zsh.sh", zsh)).c_str()), 0);
+  if (!has_zsh()) GTEST_SKIP() << "no zsh on this machine";
+  EXPECT_EQ(std::system(("zsh -n " + folder.write("zsh.sh", zsh)).c_str()), 0);
 }
 
 }  // namespace
