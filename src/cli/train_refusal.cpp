@@ -39,9 +39,11 @@ std::vector<Problem> with_parts(std::vector<Problem> problems, const config::Exp
   return problems;
 }
 
-/// The same experiment as a plan, which may hold what a train may not; none if it has other faults.
+/// The same experiment as a plan, which may hold what a train may not and needs no processes; none if it has other
+/// faults.
 std::optional<config::Resolution> as_plan(ResolveRequest request) {
   request.purpose = config::Purpose::kPlan;
+  request.world.reset();
   try {
     return config::resolve(request);
   } catch (const ConfigError&) {
