@@ -3,7 +3,8 @@
 #
 # Every script takes overrides of the experiment as arguments, which win over all that it passes itself:
 #   bash examples/moe_package/run_deepseek_v2_lite_pretrain_mi355x.sh --train_iters 50 --lr 3e-4
-# and reads the environment, here with what it means:
+# and reads the environment, here with what it means. Every value is checked before anything else (check_variables):
+# switches are True or False, in any case, or 1 or 0; an empty variable counts as one that is not set.
 #   DRY_RUN=1        print the plan, and stop
 #   MoE_Features     what to switch on, as in MoE_Features="3 4 7":
 #                      0 nothing, the baseline      5 sync-free MoE, stage SYNC_FREE_STAGE (1)
@@ -13,9 +14,13 @@
 #                      4 DeepEP
 #   MBS GBS SEQ_LENGTH TRAIN_ITERS           micro-batch, global batch, sequence length, steps
 #   TP ETP PP VPP EP CP CP_COMM_TYPE         parallel sizes
-#   ENABLE_MLA ENABLE_MTP FP8 LEGACY_GG LOAD_BALANCE OPTIMIZER          True or False; adam
+#   ENABLE_MLA ENABLE_MTP FP8 LEGACY_GG LOAD_BALANCE                    switches
+#   OPTIMIZER                                adam, sgd or another one that the program knows
 #   RECOMPUTE_LAYERS, RECOMP_IDS             so many layers of each stage, or these layers, run again in backward
-#   PROFILE=True, DUMP_PP_DATA=1             a trace of one step; what every pipeline stage did and when
+#   PROFILE=True, DUMP_PP_DATA=True          a trace of one step; what every pipeline stage did and when
+#   PRETRAIN_TYPE, CHIP                      BF16 or FP8; MI355X or MI300X: which experiment, where a script has several
+#   TURBO_ATTENTION TURBO_RMS_NORM TURBO_GG ROPE_FUSION DEEPEP          switches of the large models
+#   LAYERS LAST_STAGE_LAYERS LAYOUT DEEPEP_NUM_CU                       sizes of the large models
 #   NNODES GPUS_PER_NODE LAUNCH              nodes, devices a node; direct, slurm or container
 #   EXP, PRIMUS_EXP_NAME, PRIMUS_CLI         another experiment, name of the run, program
 #   LOG_FILE, EXPORT_CONFIG                  files for a copy of the output and for the resolved experiment
@@ -29,6 +34,90 @@ die() {
   echo "${0##*/}: $1" >&2
   exit 2
 }
+
+# --- what the variables may be ---------------------------------------------------------------------------------------
+
+complaints=()
+
+complain() {
+  complaints+=("$1 is '${!1}'; it may be $2")
+}
+
+# A variable that is set and not empty; an empty one is unset, so that the defaults below apply.
+is_given() {
+  if [ -n "${!1:-}" ]; then return 0; fi
+  unset "$1"
+  return 1
+}
+
+# Switches are spelled True and False from here on.
+check_switches() {
+  local name
+  for name in "$@"; do
+    is_given "$name" || continue
+    case "${!name,,}" in
+      true | 1) printf -v "$name" True ;;
+      false | 0) printf -v "$name" False ;;
+      *) complain "$name" "True or False (or 1 or 0)" ;;
+    esac
+  done
+}
+
+# check_counts LEAST NAME...: whole numbers in decimal notation.
+check_counts() {
+  local least=$1 name
+  shift
+  for name in "$@"; do
+    is_given "$name" || continue
+    if [[ ! ${!name} =~ ^(0|[1-9][0-9]{0,8})$ ]] || [ "${!name}" -lt "$least" ]; then
+      complain "$name" "a whole number from $least on"
+    fi
+  done
+}
+
+# check_word NAME WORD...
+check_word() {
+  local name=$1 word
+  shift
+  is_given "$name" || return 0
+  for word in "$@"; do
+    if [ "${!name}" = "$word" ]; then return 0; fi
+  done
+  complain "$name" "one of: $*"
+}
+
+# check_pattern NAME REGEX MEANING
+check_pattern() {
+  is_given "$1" || return 0
+  if [[ ! ${!1} =~ ^($2)$ ]]; then complain "$1" "$3"; fi
+}
+
+# Everything that the scripts read, told in one go. What only the program knows (layouts, optimizers) it checks itself.
+check_variables() {
+  check_switches DRY_RUN ENABLE_MLA ENABLE_MTP FP8 LEGACY_GG LOAD_BALANCE PROFILE DISABLE_CPU_TRACE DUMP_PP_DATA \
+    TURBO_ATTENTION TURBO_RMS_NORM TURBO_GG ROPE_FUSION DEEPEP
+  check_counts 1 NNODES GPUS_PER_NODE MBS GBS SEQ_LENGTH TRAIN_ITERS TP ETP PP VPP EP CP DEEPEP_NUM_CU LAYERS EXPERTS \
+    TOPK CPUS_PER_TASK
+  check_counts 0 RECOMPUTE_LAYERS PROFILE_STEP_START PROFILE_STEP_END LAST_STAGE_LAYERS
+  check_word SYNC_FREE_STAGE 1 2 3
+  check_word CP_COMM_TYPE a2a p2p all_gather a2a+p2p
+  check_word LAUNCH direct slurm container
+  check_word PRETRAIN_TYPE BF16 FP8
+  check_word CHIP MI355X MI300X
+  check_pattern OPTIMIZER '[a-z_]+' "the name of an optimizer"
+  check_pattern RECOMP_IDS '[0-9]+(,[0-9]+)*' "layer numbers with commas between them"
+  check_pattern MoE_Features ' *[0-8]( +[0-8])* *' "features from 0 to 8, with spaces between them"
+  local text
+  for text in EXP PRIMUS_EXP_NAME PRIMUS_CLI LOG_FILE EXPORT_CONFIG LAYOUT; do is_given "$text" || true; done
+  if [ ${#complaints[@]} -eq 0 ]; then return 0; fi
+  printf '%s: %s\n' "${0##*/}" "${complaints[0]}" >&2
+  if [ ${#complaints[@]} -gt 1 ]; then printf '  %s\n' "${complaints[@]:1}" >&2; fi
+  exit 2
+}
+
+check_variables
+
+# --- what a run is made of -------------------------------------------------------------------------------------------
 
 has_feature() {
   [[ " $MoE_Features " == *" $1 "* ]]
@@ -100,7 +189,7 @@ add_profile() {
       --profile_step_start "$PROFILE_STEP_START" --profile_step_end "$PROFILE_STEP_END"
     )
   fi
-  if [ -n "${DUMP_PP_DATA:-}" ]; then args+=(--dump_pp_data True); fi
+  if [ "${DUMP_PP_DATA:-False}" = True ]; then args+=(--dump_pp_data True); fi
 }
 
 add_features() {
@@ -141,7 +230,6 @@ add_features() {
       6) export ENABLE_NUMA_BINDING=1 HSA_KERNARG_POOL_SIZE=12582912 ;;
       7) args+=(--manual_gc True --manual_gc_interval 1) ;;
       8) export USING_UEP=1 ;;
-      *) die "MoE_Features: '$feature' is no feature (0 to 8, separated by spaces)" ;;
     esac
   done
   if [ "$needs_turbo" = True ]; then args+=(--enable_primus_turbo True); fi
@@ -217,6 +305,24 @@ add_proxy() {
   )
 }
 
+# What the runs of the synthetic family share: `run_family MoE1T moe_1T ARGUMENT...`. They are interleaved in four on 24
+# stages of 96 nodes unless a script or its caller says otherwise.
+run_family() {
+  local name=$1 model=$2
+  shift 2
+  : "${CHIP:=MI355X}" "${MoE_Features:=3 4 5 6 7}"
+  : "${NNODES:=96}" "${MBS:=1}" "${GBS:=1024}" "${PP:=24}" "${VPP:=4}"
+  local experiment=examples/moe_package/configs/$CHIP/$model-pretrain-baseline.yaml
+  [ -e "$experiment" ] || die "CHIP is '$CHIP'; there is no experiment of $model for it ($experiment)"
+  export PRIMUS_VP=$VPP USING_AINIC=${USING_AINIC:-1}
+  begin
+  add_sizes
+  add_switches
+  add_features
+  args+=(--pp_warmup True)
+  launch "${name}_$CHIP" "$experiment" "$@"
+}
+
 # `launch NAME EXPERIMENT ARGUMENT...` starts the run. NAME is the first part of the run's name.
 launch() {
   local name=$1 experiment=${EXP:-$2}
@@ -230,11 +336,10 @@ launch() {
   export DUMP_PP_DIR=${DUMP_PP_DIR:-./output/${PRIMUS_TEAM:-amd}/${PRIMUS_USER:-root}/$PRIMUS_EXP_NAME/pp_dump}
 
   local -a command=("$program")
-  if [ "${DRY_RUN:-0}" != 0 ]; then command+=(--dry-run); fi
+  if [ "${DRY_RUN:-False}" = True ]; then command+=(--dry-run); fi
   case "$LAUNCH" in
     direct | container) command+=("$LAUNCH" --) ;;
     slurm) command+=(slurm srun -N "$NNODES" --) ;;
-    *) die "LAUNCH is '$LAUNCH'; it may be direct, slurm or container" ;;
   esac
   command+=(train pretrain --config "$experiment" "${args[@]}")
   if [ -n "${EXPORT_CONFIG:-}" ]; then command+=(--export_config "$EXPORT_CONFIG"); fi

@@ -6,16 +6,7 @@ set -euo pipefail
 # shellcheck source=examples/moe_package/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-: "${CHIP:=MI355X}" "${MoE_Features:=3 4 5 6 7}"
-: "${NNODES:=96}" "${MBS:=1}" "${GBS:=1024}" "${PP:=24}" "${VPP:=4}"
-if [ "$CHIP" = MI300X ]; then
+if [ "${CHIP:-}" = MI300X ]; then
   : "${CP:=2}" "${SYNC_FREE_STAGE:=2}"
 fi
-export PRIMUS_VP=$VPP USING_AINIC=${USING_AINIC:-1}
-
-begin
-add_sizes
-add_switches
-add_features
-args+=(--pp_warmup True)
-launch "MoE1T_$CHIP" "examples/moe_package/configs/$CHIP/moe_1T-pretrain-baseline.yaml" "$@"
+run_family MoE1T moe_1T "$@"

@@ -6,13 +6,5 @@ set -euo pipefail
 # shellcheck source=examples/moe_package/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-: "${MoE_Features:=3 4 5 6 7}"
-: "${NNODES:=96}" "${MBS:=1}" "${GBS:=1024}" "${PP:=24}" "${VPP:=4}" "${EP:=16}" "${CP:=2}"
-export PRIMUS_VP=$VPP USING_AINIC=${USING_AINIC:-1}
-
-begin
-add_sizes
-add_switches
-add_features
-args+=(--pp_warmup True)
-launch MoE4T_MI355X examples/moe_package/configs/MI355X/moe_4T-pretrain-baseline.yaml "$@"
+: "${EP:=16}" "${CP:=2}"
+run_family MoE4T moe_4T "$@"

@@ -1,7 +1,12 @@
 #include "base/files.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -19,6 +24,53 @@ std::string read_file(const std::filesystem::path& path) {
   content << in.rdbuf();
   if (in.bad()) throw UserError(fmt::format("{}: reading failed: {}", path.string(), std::strerror(errno)));
   return std::move(content).str();
+}
+
+namespace {
+
+/// Closes its file.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::filesystem::path& path)
+      : number_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {}
+  ~OpenFile() {
+    if (number_ >= 0) ::close(number_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+std::string kind_fault(int file) {
+  struct stat status {};
+  if (::fstat(file, &status) != 0) return fmt::format("cannot be read: {}", std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) return "is a folder";
+  if (S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode)) return "";
+  return "is a device, not a file";
+}
+
+}  // namespace
+
+Beginning read_beginning(const std::filesystem::path& path, std::size_t max_bytes) {
+  constexpr int kPatienceMs = 2'000;
+  const OpenFile file(path);
+  if (file.number() < 0) return {"", fmt::format("cannot be read: {}", std::strerror(errno))};
+  if (std::string fault = kind_fault(file.number()); !fault.empty()) return {"", std::move(fault)};
+  std::string content;
+  std::array<char, 65536> piece;
+  while (content.size() < max_bytes) {
+    pollfd ready{file.number(), POLLIN, 0};
+    if (::poll(&ready, 1, kPatienceMs) == 0) return {"", "is a pipe that nobody writes into"};
+    const ssize_t size = ::read(file.number(), piece.data(), std::min(piece.size(), max_bytes - content.size()));
+    if (size < 0 && errno != EAGAIN && errno != EINTR)
+      return {"", fmt::format("cannot be read: {}", std::strerror(errno))};
+    if (size == 0) break;
+    if (size > 0) content.append(piece.data(), static_cast<std::size_t>(size));
+  }
+  return {std::move(content), ""};
 }
 
 namespace {

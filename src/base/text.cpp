@@ -31,6 +31,36 @@ std::string scaled(double value, double base, std::span<const std::string_view> 
   return three_digits(value) + std::string(units[unit]);
 }
 
+std::string all_folded(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(), folded);
+  return result;
+}
+
+// Anything above `limit` for a distance above it: a table row whose smallest entry is above it need not be continued.
+std::size_t folded_distance(std::string_view a, std::string_view b, std::size_t limit) {
+  std::vector<std::size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) previous[j] = j;
+  std::size_t least_before = 0;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    current[0] = i;
+    std::size_t least = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const bool equal = a[i - 1] == b[j - 1];
+      current[j] = std::min({previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (equal ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        current[j] = std::min(current[j], before[j - 2] + 1);
+      least = std::min(least, current[j]);
+    }
+    // Two rows, because a swap of neighbours looks two rows back.
+    if (std::min(least, least_before) > limit) return limit + 1;
+    least_before = least;
+    std::swap(before, previous);
+    std::swap(previous, current);
+  }
+  return previous[b.size()];
+}
+
 }  // namespace
 
 std::string format_bytes(std::int64_t num_bytes) {
@@ -68,32 +98,19 @@ std::string format_duration(double seconds) {
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) previous[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    current[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const bool equal = folded(a[i - 1]) == folded(b[j - 1]);
-      current[j] = std::min({previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (equal ? 0 : 1)});
-      if (i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) && folded(a[i - 2]) == folded(b[j - 1])) {
-        current[j] = std::min(current[j], before[j - 2] + 1);
-      }
-    }
-    std::swap(before, previous);
-    std::swap(previous, current);
-  }
-  return previous[b.size()];
+  return folded_distance(all_folded(a), all_folded(b), std::max(a.size(), b.size()));
 }
 
 std::optional<std::string> nearest_name(std::string_view name, std::span<const std::string_view> candidates) {
   const std::size_t limit = std::max<std::size_t>(1, name.size() / 3);
+  const std::string wanted = all_folded(name);
   std::size_t best_distance = limit + 1;
   std::string_view best;
   for (const std::string_view candidate : candidates) {
     const std::size_t longer = std::max(candidate.size(), name.size());
     const std::size_t shorter = std::min(candidate.size(), name.size());
     if (longer - shorter >= best_distance) continue;
-    const std::size_t distance = edit_distance(name, candidate);
+    const std::size_t distance = folded_distance(wanted, all_folded(candidate), best_distance - 1);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

@@ -1,6 +1,7 @@
 // completion: the scripts, and the command behind them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -38,8 +39,10 @@ _primus_cli() {
   done < <("${words[1]}" completion --line "${(j: :)words[1,CURRENT]}" 2>/dev/null)
   (( ${#ended} )) && compadd -- "${ended[@]}"
   (( ${#open} )) && compadd -S '' -- "${open[@]}"
+  (( ${#ended} + ${#open} ))
 }
-compdef _primus_cli primus-cli
+# As a file in fpath this is the function's own body, and is called; sourced, it registers the function.
+if [[ ${funcstack[1]} == _primus[-_]cli ]]; then _primus_cli "$@"; else compdef _primus_cli primus-cli; fi
 )";
 }
 
@@ -56,7 +59,14 @@ void add_options(CLI::App& app, CompletionOptions& options) {
       ->type_name("TEXT");
 }
 
-int run(std::span<const std::string> words, const LaunchOptions&) {
+int run(std::span<const std::string> words, const LaunchOptions& launch) {
+  const bool asks_for_help = std::find(words.begin(), words.end(), "--help") != words.end();
+  if (launch.format == Format::kJson && !asks_for_help) {
+    throw ConfigError({{.file = "command line",
+                        .key = "--format",
+                        .message = "completion prints lines for a shell: it has no JSON",
+                        .nearest = "config keys --format json lists the keys for programs"}});
+  }
   CompletionOptions options;
   CLI::App app("Print a script with which a shell completes commands, options, keys, values and files.",
                "primus-cli completion");

@@ -1,6 +1,7 @@
 // config check: many experiments at once.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ struct Verdict {
 Verdict check(const std::string& file, config::Purpose purpose, const LaunchOptions& launch) {
   Verdict verdict{file, {}, {}};
   try {
-    verdict.resolution = config::resolve({file, {}, purpose, plan_world(0, launch)});
+    verdict.resolution = resolve_here({file, {}, purpose, {}}, 0, launch);
   } catch (const ConfigError& error) {
     verdict.problems = error.problems();
   } catch (const UserError& error) {
@@ -77,7 +78,10 @@ void print_text(const std::vector<Verdict>& verdicts) {
 }
 
 void print_as_json(const std::vector<Verdict>& verdicts) {
-  Json json = {{"ok", true}, {"files", Json::array()}};
+  const bool is_ok =
+      std::all_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) { return v.resolution.has_value(); });
+  const ExitCode code = is_ok ? ExitCode::kDone : ExitCode::kWrongInput;
+  Json json = {{"ok", is_ok}, {"exit_code", static_cast<int>(code)}, {"files", Json::array()}};
   for (const Verdict& verdict : verdicts) {
     Json entry = {{"file", verdict.file}, {"ok", verdict.resolution.has_value()}};
     if (verdict.resolution) {
@@ -86,7 +90,6 @@ void print_as_json(const std::vector<Verdict>& verdicts) {
       entry["no_effect"] = verdict.resolution->no_effect.size();
       entry["planned"] = verdict.resolution->planned.size();
     } else {
-      json["ok"] = false;
       entry["problems"] = Json::array();
       for (const Problem& problem : verdict.problems) entry["problems"].push_back(json_of(problem));
     }

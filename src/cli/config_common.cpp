@@ -9,9 +9,13 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/app.hpp"
+#include "cli/gathered.hpp"
+#include "cli/train_refusal.hpp"
 #include "config/loader.hpp"
 #include "config/merge.hpp"
+#include "config/overrides.hpp"
 #include "config/parse.hpp"
+#include "launch/environment.hpp"
 #include "launch/world.hpp"
 
 namespace primus::cli {
@@ -42,17 +46,38 @@ void add_format_option(CLI::App& app, std::string& format, const std::vector<std
 }
 
 std::optional<config::WorldSize> plan_world(std::int64_t world_size, const LaunchOptions& launch) {
+  const bool contradicts = world_size > 0 && launch.num_processes && *launch.num_processes != world_size;
+  if (contradicts) {
+    throw ConfigError({{.file = "command line",
+                        .key = "--world-size",
+                        .message = fmt::format("contradicts --nproc {}", *launch.num_processes),
+                        .expected = "one number of processes",
+                        .found = std::to_string(world_size)}});
+  }
   if (world_size > 0) return config::WorldSize{world_size, "--world-size"};
   if (launch.num_processes) return config::WorldSize{*launch.num_processes, "--nproc"};
   if (launch.world) return launch.world;
   return launch::world_of_environment();
 }
 
-config::Resolution read_experiment(const std::string& file, const ReadOptions& options, const LaunchOptions& launch) {
-  return config::resolve({file, options.overrides, config::Purpose::kPlan, plan_world(options.world_size, launch)});
+config::Resolution resolve_here(config::ResolveRequest request, std::int64_t world_size, const LaunchOptions& launch) {
+  Gathered gathered;
+  gathered.step([&] { launch::check_launch_variables(launch::current_environment()); });
+  gathered.step([&] { request.world = plan_world(world_size, launch); });
+  std::optional<config::Resolution> resolution;
+  gathered.step([&] {
+    resolution = resolve_naming_parts(request);
+    launch::check_variables_of(resolution->experiment, request.file.string());
+  });
+  gathered.raise();
+  return *std::move(resolution);
 }
 
-config::Experiment read_preset(const std::string& name) {
+config::Resolution read_experiment(const std::string& file, const ReadOptions& options, const LaunchOptions& launch) {
+  return resolve_here({file, options.overrides, config::Purpose::kPlan, {}}, options.world_size, launch);
+}
+
+config::Experiment read_preset(const std::string& name, std::span<const std::string> overrides) {
   constexpr std::string_view kModule = "pre_trainer.yaml";
   std::vector<Problem> problems;
   config::SettingMerger merger(problems);
@@ -61,6 +86,8 @@ config::Experiment read_preset(const std::string& name) {
   merger.add_layer(module, config::Layer::kModulePreset, "");
   const config::Node model = config::load_preset({"models", "megatron", name, place}, problems);
   merger.add_layer(model, config::Layer::kModelPreset, "");
+  for (const config::Override& item : config::parse_overrides(overrides, problems))
+    merger.add(item.key, item.value, config::Layer::kCommandLine, item.written);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   config::Experiment experiment;
   experiment.framework = "megatron";
@@ -68,7 +95,8 @@ config::Experiment read_preset(const std::string& name) {
   experiment.model_preset = name;
   merger.apply_to(experiment);
   // A preset knows no data, no batch and no devices: of the rules only those that fill in what the model leaves open.
-  const config::WorldSize world{config::smallest_world(experiment), "the smallest that is legal"};
+  const bool is_plausible = config::has_plausible_sizes(experiment);
+  const config::WorldSize world{is_plausible ? config::smallest_world(experiment) : 1, "the smallest that is legal"};
   config::RuleContext context(experiment, config::Purpose::kPlan, world, name);
   const auto apply = [&](std::span<const config::Rule> rules) {
     for (const config::Rule& rule : rules) {
@@ -76,6 +104,8 @@ config::Experiment read_preset(const std::string& name) {
       rule.apply(context);
     }
   };
+  apply(config::size_rules());
+  if (!context.problems().empty()) throw ConfigError(context.problems());
   apply(config::data_rules());
   if (experiment.is_null("vocab_size")) throw ConfigError(context.problems());
   const std::size_t num_ignored = context.problems().size();

@@ -2,6 +2,7 @@
 // What the `config` commands share: reading an experiment or a preset, and the words for it.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,16 @@ void add_format_option(CLI::App& app, std::string& format, const std::vector<std
 /// Who decides the number of processes of a plan (decision 3); nothing: the smallest that is legal.
 std::optional<config::WorldSize> plan_world(std::int64_t world_size, const LaunchOptions& launch);
 
+/// Resolve with the world that plan_world() finds. What is wrong with the environment, the world and the experiment is
+/// told in one ConfigError.
+config::Resolution resolve_here(config::ResolveRequest request, std::int64_t world_size, const LaunchOptions& launch);
+
 /// Resolve as a plan. Throws ConfigError.
 config::Resolution read_experiment(const std::string& file, const ReadOptions& options, const LaunchOptions& launch);
 
-/// A model preset by itself, on the module preset pre_trainer.yaml, with the tokenizer's own vocabulary. Only what a
-/// model needs is checked. Throws ConfigError.
-config::Experiment read_preset(const std::string& name);
+/// A model preset by itself, on the module preset pre_trainer.yaml, with the tokenizer's own vocabulary and overrides.
+/// Only what a model needs is checked. Throws ConfigError.
+config::Experiment read_preset(const std::string& name, std::span<const std::string> overrides);
 
 /// Names of the model presets, without ".yaml", sorted.
 std::vector<std::string> preset_names();

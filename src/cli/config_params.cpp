@@ -74,7 +74,8 @@ struct Counts {
   model::ModelSpec spec;
   model::ParameterCount count;
   std::int64_t mtp_depth = 0;  // parameters of one depth
-  std::int64_t flops = 0;      // a token in training
+  std::int64_t flops = 0;      // of the main model, a token in training
+  std::int64_t mtp_flops = 0;  // of all depths
   std::int64_t closed_form = 0;
   std::vector<model::ArchitecturePart> uncounted;
 };
@@ -83,7 +84,10 @@ Counts count(const config::Experiment& experiment) {
   Counts counts;
   counts.spec = model::build_model_spec(experiment);
   counts.count = model::count_parameters(counts.spec);
-  if (counts.spec.num_mtp_layers > 0) counts.mtp_depth = model::count_mtp_parameters(counts.spec);
+  if (counts.spec.num_mtp_layers > 0) {
+    counts.mtp_depth = model::count_mtp_parameters(counts.spec);
+    counts.mtp_flops = model::mtp_training_flops_per_token(counts.spec);
+  }
   counts.flops = model::flops_per_token(counts.spec).training();
   counts.closed_form = model::closed_form_active_parameters(counts.spec);
   counts.uncounted = model::uncounted_parts(experiment);
@@ -125,8 +129,12 @@ void print_text(const Counts& counts, const config::Experiment& experiment, cons
   fmt::print("vocabulary  {} ({}), padded to {}\n", format_count(spec.vocab_size), vocabulary_source(experiment),
              format_count(spec.padded_vocab_size));
   fmt::print("closed form L·(H² + k·3HF) + 2VH, the figure stated for the synthetic models\n");
-  fmt::print("FLOPs       {} a token in training at {} tokens (causal attention counted half)\n",
-             format_count(counts.flops), format_count(spec.seq_length));
+  fmt::print("FLOPs       {} a token in training at {} tokens (causal attention counted half){}\n",
+             format_count(counts.flops), format_count(spec.seq_length), counts.mtp_depth > 0 ? ", main model" : "");
+  if (counts.mtp_depth > 0) {
+    fmt::print("            {} more for multi-token prediction ({}), {} together\n", format_count(counts.mtp_flops),
+               counted(spec.num_mtp_layers, "depth"), format_count(counts.flops + counts.mtp_flops));
+  }
 }
 
 Json counts_json(const Counts& counts, const config::Experiment& experiment, const ParamsOptions& options) {
@@ -140,7 +148,9 @@ Json counts_json(const Counts& counts, const config::Experiment& experiment, con
   for (int i = 0; i < model::kNumComponents; ++i) {
     json["by_component"][std::string(model::name(static_cast<model::Component>(i)))] = counts.count.by_component[i];
   }
-  json["mtp"] = {{"depths", spec.num_mtp_layers}, {"parameters", counts.mtp_depth * spec.num_mtp_layers}};
+  json["mtp"] = {{"depths", spec.num_mtp_layers},
+                 {"parameters", counts.mtp_depth * spec.num_mtp_layers},
+                 {"flops_per_token", counts.mtp_flops}};
   json["vocabulary"] = {
       {"size", spec.vocab_size}, {"padded", spec.padded_vocab_size}, {"source", vocabulary_source(experiment)}};
   json["flops_per_token"] = counts.flops;
@@ -161,20 +171,15 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   app.footer(
       "examples\n  primus-cli config params --preset deepseek_v2_lite\n"
       "  primus-cli config params --config exp.yaml --by-layer --num_layers 4\n"
-      "  primus-cli config params --preset deepseek_v3 --format json | jq .total");
+      "  primus-cli config params --preset deepseek_v3 --seq_length 8192 --format json | jq .total");
   if (parse_options(app, words, Rest::kReturn, options.read.overrides) == Parsed::kHelpShown) return 0;
   if (options.read.config.empty() == options.preset.empty()) {
     throw ConfigError(
         {{.file = "command line", .message = "--config or --preset is missing", .expected = "one of them"}});
   }
-  if (!options.preset.empty() && !options.read.overrides.empty()) {
-    throw ConfigError({{.file = "command line",
-                        .message = fmt::format("unexpected '{}'", options.read.overrides.front()),
-                        .nearest = "overrides need an experiment: --config FILE"}});
-  }
   const config::Experiment experiment = options.preset.empty()
                                             ? read_experiment(options.read.config, options.read, launch).experiment
-                                            : read_preset(options.preset);
+                                            : read_preset(options.preset, options.read.overrides);
   const Counts counts = count(experiment);
   if (format_of(options.read.format) == Format::kJson || launch.format == Format::kJson) {
     print_json(counts_json(counts, experiment, options));

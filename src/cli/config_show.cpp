@@ -24,12 +24,6 @@ void add_options(CLI::App& app, ShowOptions& options) {
   add_world_option(app, options.read.world_size);
 }
 
-Json notes_json(const std::vector<config::Note>& notes) {
-  Json json = Json::array();
-  for (const config::Note& note : notes) json.push_back({{"key", note.key}, {"text", note.text}});
-  return json;
-}
-
 /// Every value that something set, as an experiment; the notes follow as comments.
 std::string show_text(const config::Resolution& resolution) {
   const config::Experiment& experiment = resolution.experiment;
@@ -88,6 +82,12 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
 }
 
 }  // namespace
+
+Json notes_json(const std::vector<config::Note>& notes) {
+  Json json = Json::array();
+  for (const config::Note& note : notes) json.push_back({{"key", note.key}, {"text", note.text}});
+  return json;
+}
 
 Json json_of(const config::Resolution& resolution, Origins origins) {
   const config::Experiment& experiment = resolution.experiment;

@@ -123,7 +123,35 @@ class DataCheck {
   std::vector<Problem> problems_;
 };
 
+DataUse look_at(std::string_view key, const std::string& prefix) {
+  DataUse use{.key = std::string(key), .prefix = prefix};
+  try {
+    const data::IndexedDataset file(prefix);
+    use.num_sequences = file.num_sequences();
+    use.num_tokens = file.num_tokens();
+  } catch (const UserError& error) {
+    use.fault = error.what();
+  }
+  return use;
+}
+
 }  // namespace
+
+std::vector<DataUse> look_at_data(const config::Experiment& experiment) {
+  std::vector<DataUse> uses;
+  if (experiment.get_bool("mock_data")) return uses;
+  for (const std::string_view key : kDataPaths) {
+    const std::vector<std::string> entries = experiment.get_strings(key);
+    if (entries.empty()) continue;
+    try {
+      for (const std::string& prefix : data::parse_blend(entries, std::string(key)).prefixes)
+        uses.push_back(look_at(key, prefix));
+    } catch (const UserError& error) {
+      uses.push_back({.key = std::string(key), .prefix = entries.front(), .fault = error.what()});
+    }
+  }
+  return uses;
+}
 
 void check_data(const config::Experiment& experiment) {
   if (!experiment.get_bool("mock_data")) DataCheck(experiment).run();

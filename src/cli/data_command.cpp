@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "cli/app.hpp"
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/config_common.hpp"
 #include "cli/terminal.hpp"
 #include "data/prepare.hpp"
 
@@ -24,7 +27,20 @@ namespace {
                       .expected = std::move(expected)}});
 }
 
+// "data/" names a folder: the files would be called data/_text_document.bin.
+void check_prefix(const std::string& option, const std::string& prefix) {
+  if (prefix.empty() || !(prefix.ends_with('/') || std::filesystem::is_directory(prefix))) return;
+  throw ConfigError({{.file = "command line",
+                      .key = option,
+                      .message = "names a folder",
+                      .expected = "folder and beginning of the file names",
+                      .found = fmt::format("'{}'", prefix),
+                      .nearest = fmt::format("for instance {}{}train", prefix, prefix.ends_with('/') ? "" : "/")}});
+}
+
 void check(const data::PrepareOptions& options) {
+  check_prefix("--output-prefix", options.output_prefix);
+  check_prefix("--held-out-prefix", options.held_out_prefix);
   if (options.held_out.empty()) {
     if (!options.held_out_prefix.empty())
       refuse("--held-out-prefix", "needs --held-out", "files whose ends are held out");
@@ -50,17 +66,34 @@ void print_left_out(const data::PrepareSummary& summary) {
     fmt::print("  and {} more\n", std::ssize(summary.not_text) - kMostNamed);
 }
 
-int print_plan(const data::PrepareOptions& options) {
+int print_plan(const data::PrepareOptions& options, Format format) {
   const data::PreparePlan plan = data::plan_prepare(options);
+  if (format == Format::kJson) {
+    print_json({{"ok", true}, {"files", plan.files.size()}, {"bytes", plan.num_bytes}, {"would_write", plan.outputs}});
+    return 0;
+  }
   fmt::print("would read {} files, {}\n", format_count(std::ssize(plan.files)), format_bytes(plan.num_bytes));
   for (const std::string& path : plan.outputs) fmt::print("would write {}\n", path);
   return 0;
+}
+
+Json summary_json(const data::PrepareSummary& summary) {
+  return {{"ok", true},
+          {"documents", summary.num_documents},
+          {"tokens", summary.num_tokens},
+          {"bytes", summary.num_bytes},
+          {"held_out_tokens", summary.num_held_out_tokens},
+          {"left_out_copies", summary.num_skipped_files},
+          {"not_text", summary.not_text},
+          {"seconds", summary.seconds},
+          {"wrote", summary.outputs}};
 }
 
 struct PrepareWords {
   data::PrepareOptions options;
   bool no_eod = false;
   bool dry_run = false;
+  std::string format = "text";
 };
 
 void add_options(CLI::App& app, PrepareWords& read) {
@@ -75,6 +108,7 @@ void add_options(CLI::App& app, PrepareWords& read) {
   app.add_option("--held-out-fraction", options.held_out_fraction, "Part of each of them")->type_name("F");
   app.add_option("--held-out-prefix", options.held_out_prefix, "Prefix of the held-out data")->type_name("PREFIX");
   app.add_flag("--dry-run", read.dry_run, "Say what would be read and written, and stop");
+  add_format_option(app, read.format, {"text", "json"});
 }
 
 int run(std::span<const std::string> words, const LaunchOptions& launch) {
@@ -90,11 +124,15 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
   options.append_eod = !read.no_eod;
   check(options);
-  if (read.dry_run || launch.action == Action::kDryRun) return print_plan(options);
+  if (read.dry_run || launch.action == Action::kDryRun) return print_plan(options, launch.format);
   data::PrepareSummary summary;
   {
     ProgressBar bar("prepare");
     summary = data::prepare(options, [&](std::int64_t done, std::int64_t all) { bar.show(done, all); });
+  }
+  if (launch.format == Format::kJson) {
+    print_json(summary_json(summary));
+    return 0;
   }
   fmt::print("{} documents, {} tokens from {} in {}\n", format_count(summary.num_documents),
              format_count(summary.num_tokens), format_bytes(summary.num_bytes), format_duration(summary.seconds));

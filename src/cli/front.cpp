@@ -142,16 +142,18 @@ class FrontParser {
     const auto no_effect = [&](const char* why) { launch_.no_effect.push_back({std::string(option.name), why}); };
     switch (option.id) {
       case FrontId::kNproc:
-        launch_.num_processes = process_count(value);
+        take_count("--nproc", process_count(value));
         break;
       case FrontId::kSingle:
-        launch_.num_processes = 1;
+        take_count("--single", 1);
         break;
       case FrontId::kDevice:
         launch_.device = value;
         break;
       case FrontId::kEnv:
-        launch::add_variables(value, "command line", launch_.environment);
+        if (launch::add_variables(value, "command line", launch_.environment) == launch::Added::kNotSet)
+          launch_.no_effect.push_back(
+              {"--env " + value, "the variable is not set here, so there is nothing to pass on"});
         break;
       case FrontId::kPatch:
         launch_.patches.push_back(value);
@@ -171,6 +173,18 @@ class FrontParser {
       default:  // --no-numa: nothing is bound
         break;
     }
+  }
+
+  // Said twice in one way, the later one stands; --single beside --nproc is a contradiction.
+  void take_count(std::string_view option, int count) {
+    if (!count_option_.empty() && count_option_ != option && launch_.num_processes != count) {
+      throw ConfigError({{.file = "command line",
+                          .key = std::string(option),
+                          .message = fmt::format("contradicts {}", count_option_),
+                          .expected = "one of the two"}});
+    }
+    count_option_ = option;
+    launch_.num_processes = count;
   }
 
   static int process_count(const std::string& text) {
@@ -250,6 +264,7 @@ class FrontParser {
     const std::vector<std::string_view> groups = group_names();
     if (at_end()) refuse_word("command", "", groups);
     const std::string group = current();
+    refuse_misplaced(group);
     if (const auto planned = planned_word(group)) refuse_planned(group, *planned);
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
       std::vector<std::string_view> names(kModes.begin(), kModes.end());
@@ -267,6 +282,20 @@ class FrontParser {
     if (!command) refuse_word(fmt::format("command of {}", group), name, names);
     ++position_;
     return *command;
+  }
+
+  // A mode or an option where the command should stand.
+  void refuse_misplaced(const std::string& word) const {
+    const auto refuse = [](std::string message, std::string nearest) {
+      throw ConfigError({{.file = "command line", .message = std::move(message), .nearest = std::move(nearest)}});
+    };
+    if (std::find(kModes.begin(), kModes.end(), word) != kModes.end()) {
+      refuse(fmt::format("mode '{}' behind another mode", word),
+             "modes are: direct; slurm; container; slurm ... -- container; slurm ... -- direct");
+    }
+    if (!word.starts_with("-") || (!find_option(direct_options(), word) && !find_option(global_options(), word)))
+      return;
+    refuse(fmt::format("option '{}' where a command should stand", word), "options stand before the `--`");
   }
 
   static std::optional<std::string_view> planned_word(std::string_view word) {
@@ -301,6 +330,7 @@ class FrontParser {
   std::size_t position_ = 0;
   FrontWords front_;
   LaunchOptions launch_;
+  std::string count_option_;  // --nproc or --single, whichever was read
 };
 
 }  // namespace

@@ -10,10 +10,12 @@
 
 #include "base/text.hpp"
 #include "cli/config_common.hpp"
+#include "cli/data_check.hpp"
 #include "cli/key_text.hpp"
 #include "cli/resolution_json.hpp"
 #include "cli/terminal.hpp"
 #include "config/key_table.hpp"
+#include "config/value_json.hpp"
 #include "model/architecture.hpp"
 #include "model/flops.hpp"
 #include "model/model_spec.hpp"
@@ -99,18 +101,44 @@ std::string state_of(const config::Key& key, const config::Value& value) {
   return key.note.empty() ? "works" : fmt::format("works; {}", key.note);
 }
 
-/// What the value replaced: the nearest of the weaker layers, or the default.
-std::string override_line(const config::Key& key, const config::Setting& setting) {
-  std::string from = "by default";
-  config::Value before = config::default_value(key);
+/// What an override replaced: the nearest of the weaker layers, or the default.
+config::ReplacedValue value_before(const config::Key& key, const config::Setting& setting) {
+  config::ReplacedValue before{config::default_value(key), {}};
   for (const config::ReplacedValue& past : setting.replaced) {
-    if (past.origin.layer == config::Layer::kCommandLine) continue;
-    before = past.value;
-    from = "in " + origin_text(past.origin);
+    if (past.origin.layer != config::Layer::kCommandLine) before = past;
   }
+  return before;
+}
+
+std::string override_line(const config::Key& key, const config::Setting& setting) {
+  const config::ReplacedValue before = value_before(key, setting);
+  const bool is_default = before.origin.layer == config::Layer::kDefault;
   return fmt::format("  {} = {}: {} [{}]\n      {} {} {}\n", key.name, config::to_text(setting.value), key.meaning,
-                     state_of(key, setting.value), before == setting.value ? "as" : "was",
-                     shortened(config::to_text(before)), from);
+                     state_of(key, setting.value), before.value == setting.value ? "as" : "was",
+                     shortened(config::to_text(before.value)),
+                     is_default ? "by default" : "in " + origin_text(before.origin));
+}
+
+/// The same for programs, with the keys that the override switched.
+Json overrides_json(const Resolution& resolution) {
+  Json json = Json::array();
+  for (const auto& [name, setting] : resolution.experiment.settings()) {
+    const bool is_typed = setting.origin.layer == config::Layer::kCommandLine ||
+                          std::any_of(setting.replaced.begin(), setting.replaced.end(), [](const auto& past) {
+                            return past.origin.layer == config::Layer::kCommandLine;
+                          });
+    if (!is_typed) continue;
+    const config::Key& key = *config::find_key(name);
+    const config::ReplacedValue before = value_before(key, setting);
+    Json entry = {{"key", name}, {"value", config::json_of(setting.value)}, {"state", state_of(key, setting.value)}};
+    entry["before"] = {{"value", config::json_of(before.value)}, {"origin", json_of(before.origin)}};
+    entry["effects"] = Json::array();
+    for (const config::Note& note : resolution.notes) {
+      if (note.cause == name) entry["effects"].push_back({{"key", note.key}, {"text", note.text}});
+    }
+    json.push_back(std::move(entry));
+  }
+  return json;
 }
 
 /// Every override with what it replaced and what it switched on. Notes told here are taken out of `notes`.
@@ -191,6 +219,35 @@ std::string launch_lines(const PlanInputs& inputs) {
   return text.empty() ? text : title("launch") + text;
 }
 
+/// What a plan can say about data without a run: files that are there are opened, and nothing is written.
+std::string data_lines(const Experiment& experiment) {
+  std::string text;
+  for (const DataUse& use : look_at_data(experiment)) {
+    const std::string what = use.fault.empty() ? fmt::format("{} sequences, {} tokens", format_count(use.num_sequences),
+                                                             format_count(use.num_tokens))
+                                               : use.fault;
+    text += fmt::format("  {}: {}: {}\n", use.key, use.prefix, what);
+  }
+  if (!text.empty()) return title("data (the index of each file was read, its tokens were not)") + text;
+  const bool is_mock = experiment.get_bool("mock_data");
+  return title("data") + (is_mock ? "  mock_data: token ids are made up, no file is read\n"
+                                  : "  no file is named: a real train needs data_path or train_data_path\n");
+}
+
+Json data_json(const Experiment& experiment) {
+  Json json = Json::array();
+  for (const DataUse& use : look_at_data(experiment)) {
+    Json entry = {{"key", use.key}, {"prefix", use.prefix}};
+    if (use.fault.empty()) {
+      entry.update({{"sequences", use.num_sequences}, {"tokens", use.num_tokens}});
+    } else {
+      entry["fault"] = use.fault;
+    }
+    json.push_back(std::move(entry));
+  }
+  return json;
+}
+
 std::vector<config::Note> all_no_effect(const PlanInputs& inputs) {
   std::vector<config::Note> notes = inputs.launch.no_effect;
   notes.insert(notes.end(), inputs.resolution.no_effect.begin(), inputs.resolution.no_effect.end());
@@ -210,6 +267,7 @@ std::string plan_report(const PlanInputs& inputs) {
   text += line("folder", experiment.run_folder());
   text += title("model") + model_lines(experiment);
   text += title("run") + batch_lines(resolution);
+  text += data_lines(experiment);
   std::vector<config::Note> notes = resolution.notes;
   text += override_lines(inputs, notes);
   text += note_lines("notes", notes);
@@ -227,6 +285,8 @@ Json plan_json(const PlanInputs& inputs) {
     json["no_effect"].push_back({{"key", note.key}, {"text", note.text}});
   const model::ModelSpec spec = model::build_model_spec(inputs.resolution.experiment);
   const model::ParameterCount count = model::count_parameters(spec);
+  json["overrides"] = overrides_json(inputs.resolution);
+  json["data"] = data_json(inputs.resolution.experiment);
   json["parameters"] = {{"total", count.total}, {"active", count.active}};
   json["environment"] = Json::array();
   for (const launch::VariableUse& use : launch::explain_variables(worker_variables(inputs)))

@@ -19,9 +19,13 @@
 #include "cli/commands.hpp"
 #include "cli/config_common.hpp"
 #include "cli/data_check.hpp"
+#include "cli/gathered.hpp"
+#include "cli/output_aside.hpp"
 #include "cli/plan_report.hpp"
+#include "cli/resolution_json.hpp"
 #include "cli/run_curve.hpp"
 #include "cli/terminal.hpp"
+#include "cli/train_refusal.hpp"
 #include "config/resolve.hpp"
 #include "launch/environment.hpp"
 #include "launch/hooks.hpp"
@@ -90,11 +94,6 @@ void check_gpu(const std::filesystem::path& worker) {
   }
 }
 
-// Who decides the number of processes of a train (decision 3).
-config::WorldSize train_world(const LaunchOptions& launch) {
-  return plan_world(0, launch).value_or(config::WorldSize{1, "one process on a CPU"});
-}
-
 void refuse_several_processes(const config::WorldSize& world) {
   if (world.size == 1) return;
   throw ConfigError({{.file = world.source.starts_with("--") ? "command line" : "environment",
@@ -112,21 +111,41 @@ void report_end(const launch::WorkerOutcome& outcome) {
     fmt::print(stderr, "       often the system's answer to a lack of memory: see `dmesg`\n");
 }
 
-void report_results(const launch::RunFolder& folder) {
+void report_results(const launch::RunFolder& folder, Json& report) {
   fmt::print("run folder  {}\n", folder.path.string());
   if (!std::filesystem::exists(folder.metrics())) return;
   fmt::print("metrics     {}\n", folder.metrics().string());
+  report["metrics"] = folder.metrics().string();
   try {
     draw_loss_curve(folder.metrics(), folder.loss_curve());
     fmt::print("loss curve  {}\n", folder.loss_curve().string());
+    report["loss_curve"] = folder.loss_curve().string();
   } catch (const UserError& error) {
     // A run of no steps has no curve, and is done all the same.
     fmt::print(stderr, "{} no loss curve: {}\n", coloured("note:", Colour::kYellow, stderr), error.what());
   }
 }
 
-/// The run itself; everything has been checked but the data.
-int start_workers(config::Resolution& resolution, const LaunchOptions& launch, const std::string& device) {
+Json outcome_json(const launch::WorkerOutcome& outcome, const launch::RunFolder& folder,
+                  const config::Resolution& resolution) {
+  Json json = {{"ok", outcome.exit_code == 0}, {"exit_code", outcome.exit_code}};
+  json["run_folder"] = folder.path.string();
+  json["notes"] = notes_json(resolution.notes);
+  json["no_effect"] = notes_json(resolution.no_effect);
+  if (outcome.signal != 0) json["signal"] = outcome.signal;
+  if (outcome.exit_code == 0) return json;
+  const std::string how = outcome.signal != 0
+                              ? fmt::format("was ended by signal {} ({})", outcome.signal, strsignal(outcome.signal))
+                              : fmt::format("ended with exit code {}", outcome.exit_code);
+  const Problem problem{.message =
+                            fmt::format("worker {} {}; its own words stand on standard error", outcome.worker, how)};
+  json["problems"] = Json::array({json_of(problem)});
+  return json;
+}
+
+/// The run itself; everything has been checked but the data. What became of it goes to `report` as well.
+int start_workers(config::Resolution& resolution, const LaunchOptions& launch, const std::string& device,
+                  Json& report) {
   const std::filesystem::path worker = launch::find_worker();
   if (device == "cuda") check_gpu(worker);
   check_data(resolution.experiment);
@@ -141,10 +160,11 @@ int start_workers(config::Resolution& resolution, const LaunchOptions& launch, c
   std::fflush(stdout);
   const launch::WorkerOutcome outcome = launch::run_workers(commands);
   report_end(outcome);
+  report = outcome_json(outcome, folder, resolution);
   // A worker that a signal told to end has finished its step and written its metrics; one that failed explains itself.
   const bool ended_cleanly = outcome.exit_code == 0 || (outcome.exit_code > 128 && outcome.signal == 0);
   if (ended_cleanly) {
-    report_results(folder);
+    report_results(folder, report);
   } else {
     fmt::print(stderr, "       run folder {}\n", folder.path.string());
   }
@@ -161,10 +181,16 @@ class Pretrain {
   }
 
   int run() {
-    check_device(device());
-    check_patches();
-    launch::check_launch_variables(launch::current_environment());
-    return launch_.action == Action::kDryRun || options_.dry_run ? dry_run() : start();
+    if (launch_.action == Action::kDryRun || options_.dry_run) return dry_run();
+    Json outcome;
+    if (launch_.format != Format::kJson) return start(outcome);
+    int code = 0;
+    {
+      const OutputAside aside;
+      code = start(outcome);
+    }
+    print_json(outcome);
+    return code;
   }
 
  private:
@@ -182,9 +208,17 @@ class Pretrain {
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
 
+  /// What command line and environment say by themselves, told together with the experiment's faults.
+  void check_surroundings(Gathered& gathered) const {
+    gathered.step([&] { check_device(device()); });
+    gathered.step([&] { check_patches(); });
+    gathered.step([&] { launch::check_launch_variables(launch::current_environment()); });
+  }
+
   config::Resolution resolve(config::Purpose purpose, std::optional<config::WorldSize> world) const {
     config::Resolution resolution =
-        config::resolve({options_.read.config, options_.read.overrides, purpose, std::move(world)});
+        resolve_naming_parts({options_.read.config, options_.read.overrides, purpose, std::move(world)});
+    launch::check_variables_of(resolution.experiment, options_.read.config);
     auto& env = resolution.experiment.env;
     for (const auto& [name, value] : launch_.environment) env[name] = value;
     if (launch_.detail == Detail::kDebug) env["PRIMUS_LOG_LEVEL"] = "DEBUG";
@@ -200,16 +234,32 @@ class Pretrain {
     if (!options_.export_config.empty()) write_file(options_.export_config, config::to_yaml(resolution.experiment));
   }
 
+  /// Environment, world and experiment; all that is wrong with them in one error.
+  config::Resolution resolve_all(config::Purpose purpose) const {
+    Gathered gathered;
+    check_surroundings(gathered);
+    std::optional<config::WorldSize> world;
+    gathered.step([&] { world = plan_world(options_.read.world_size, launch_); });
+    const bool starts = launch_.action == Action::kStart && !options_.dry_run;
+    if (starts) {
+      world = world.value_or(config::WorldSize{1, "one process on a CPU"});
+      gathered.step([&] { refuse_several_processes(*world); });
+    }
+    std::optional<config::Resolution> resolution;
+    gathered.step([&] { resolution = resolve(purpose, world); });
+    gathered.raise();
+    return *std::move(resolution);
+  }
+
   int dry_run() const {
-    const config::Resolution resolution =
-        resolve(config::Purpose::kPlan, plan_world(options_.read.world_size, launch_));
+    const config::Resolution resolution = resolve_all(config::Purpose::kPlan);
     write_export(resolution);
     const launch::RunFolder folder = launch::run_folder_of(resolution.experiment);
     const auto commands = launch::worker_commands(resolution.experiment, {"primus-worker", device(), 1}, folder);
     std::vector<launch::Script> scripts = before_;
     scripts.insert(scripts.end(), after_.begin(), after_.end());
     const PlanInputs inputs{resolution, launch_, options_.read.config, scripts, commands.front()};
-    if (format_of(options_.read.format) == Format::kJson || launch_.format == Format::kJson) {
+    if (launch_.format == Format::kJson) {
       print_json(plan_json(inputs));
     } else {
       fmt::print("{}", plan_report(inputs));
@@ -217,22 +267,29 @@ class Pretrain {
     return 0;
   }
 
-  int start() {
+  /// `outcome`: what became of the run, for programs.
+  int start(Json& outcome) {
     refuse_elsewhere();
-    config::WorldSize world = train_world(launch_);
-    refuse_several_processes(world);
     // Hooks may add data or a device to what is not complete yet; whatever else is wrong is told before one runs.
     const config::Purpose first = before_.empty() ? config::Purpose::kTrain : config::Purpose::kPlan;
-    config::Resolution resolution = resolve(first, world);
+    config::Resolution resolution = resolve_all(first);
+    if (launch_.log_file.empty() && launch_.show == launch::Show::kErrorsOnly) {
+      fmt::print(stderr,
+                 "{} --silent without --log_file: standard output is kept nowhere but in the run folder's log.txt\n",
+                 coloured("note:", Colour::kYellow, stderr));
+    }
     const bool has_copy = !launch_.log_file.empty() || launch_.show == launch::Show::kErrorsOnly;
     if (has_copy) launch_.output->start(launch_.log_file, launch_.show);
     if (!before_.empty()) {
-      if (run_before() == Verdict::kSkip) return 0;
-      resolution = resolve(config::Purpose::kTrain, world);
+      if (run_before() == Verdict::kSkip) {
+        outcome = {{"ok", true}, {"exit_code", 0}, {"skipped", "PRIMUS_SKIP_MAIN_LAUNCH"}};
+        return 0;
+      }
+      resolution = resolve_all(config::Purpose::kTrain);
     }
     resolution.no_effect.insert(resolution.no_effect.begin(), launch_.no_effect.begin(), launch_.no_effect.end());
     write_export(resolution);
-    const int code = start_workers(resolution, launch_, device());
+    const int code = start_workers(resolution, launch_, device(), outcome);
     run_after(code);
     return code;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.hpp"
@@ -19,14 +20,14 @@ const Key& row_of(std::string_view key) {
 
 // Built whole at first use, so that threads of a worker may read settings side by side.
 const Setting& default_setting(const Key& row) {
-  static const std::map<std::string_view, Setting> defaults = [] {
-    std::map<std::string_view, Setting> all;
+  static const std::unordered_map<const Key*, Setting> defaults = [] {
+    std::unordered_map<const Key*, Setting> all;
     for (const KeySection& section : key_sections()) {
-      for (const Key& key : section.keys) all[key.name] = {default_value(key), {}};
+      for (const Key& key : section.keys) all[&key] = {default_value(key), {}};
     }
     return all;
   }();
-  return defaults.at(row.name);
+  return defaults.at(&row);
 }
 
 template <typename T>

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -66,6 +67,32 @@ constexpr std::array<std::pair<std::string_view, std::string Experiment::*>, 8> 
     {"model_preset", &Experiment::model_preset},
 }};
 
+/// Two builds of one version may know different keys, so the names of all keys are part of what a build is.
+std::string this_build() {
+  constexpr std::uint32_t kOffset = 2166136261U;  // FNV-1a, 32 bits
+  constexpr std::uint32_t kPrime = 16777619U;
+  std::uint32_t hash = kOffset;
+  for (const KeySection& section : key_sections()) {
+    for (const Key& key : section.keys) {
+      for (const char c : key.name) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
+      hash = (hash ^ static_cast<std::uint32_t>(key.type)) * kPrime;
+    }
+  }
+  return fmt::format("{} (keys {:08x})", PRIMUS_VERSION, hash);
+}
+
+/// Who wrote the text, if another build did, and what to do about it.
+std::string other_build(const Json& json) {
+  const bool has_writer = json.is_object() && json.contains("writer") && json["writer"].is_string();
+  const std::string writer = has_writer ? json["writer"].get<std::string>() : "an older build";
+  if (writer == this_build()) return "";
+  return fmt::format(
+      "; it was written by {}, this is {}: let primus-cli and primus-worker of one build run it (is PRIMUS_WORKER "
+      "set?), "
+      "or have it written anew by `primus-cli train pretrain`",
+      writer, this_build());
+}
+
 Experiment read(const Json& json) {
   if (json.value("format", "") != kFormat || json.value("version", 0) != kVersion) {
     throw UserError(fmt::format("expected format {} version {}", kFormat, kVersion));
@@ -88,6 +115,7 @@ std::string Experiment::to_json() const {
   Json json;
   json["format"] = kFormat;
   json["version"] = kVersion;
+  json["writer"] = this_build();
   for (const auto& [name, member] : kTexts) json[std::string(name)] = this->*member;
   json["env"] = Json::object();
   for (const auto& [name, value] : env) json["env"][name] = value;
@@ -104,12 +132,21 @@ std::string Experiment::to_json() const {
 }
 
 Experiment Experiment::from_json(std::string_view text) {
+  Json json;
+  const auto refuse = [](std::string_view why, const std::string& more) {
+    return UserError(fmt::format("resolved experiment cannot be read: {}{}", why, more), ExitCode::kWrongInput);
+  };
   try {
-    return read(Json::parse(text));
+    json = Json::parse(text);
   } catch (const Json::exception& error) {
-    throw UserError(fmt::format("resolved experiment cannot be read: {}", error.what()), ExitCode::kWrongInput);
+    throw refuse(error.what(), "");
+  }
+  try {
+    return read(json);
+  } catch (const Json::exception& error) {
+    throw refuse(error.what(), other_build(json));
   } catch (const UserError& error) {
-    throw UserError(fmt::format("resolved experiment cannot be read: {}", error.what()), ExitCode::kWrongInput);
+    throw refuse(error.what(), other_build(json));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -46,16 +47,8 @@ constexpr Pair kRemoved[] = {
     {"use_turbo_grouped_mlp", "use_turbo_grouped_gemm"},
 };
 
-std::string_view canonical(std::string_view name) {
-  for (const Pair& alias : kAliases) {
-    if (alias.name == name) return alias.target;
-  }
-  return name;
-}
-
 struct NameLess {
   bool operator()(const Key* a, const Key* b) const { return a->name < b->name; }
-  bool operator()(const Key* a, std::string_view b) const { return a->name < b; }
 };
 
 const std::vector<const Key*>& index_by_name() {
@@ -70,6 +63,23 @@ const std::vector<const Key*>& index_by_name() {
     return keys;
   }();
   return index;
+}
+
+// Rules ask for keys by name hundreds of times in one resolution.
+using Lookup = std::unordered_map<std::string_view, const Key*>;
+
+const Lookup& lookup() {
+  static const Lookup table = [] {
+    Lookup keys;
+    for (const Key* key : index_by_name()) keys.emplace(key->name, key);
+    for (const Pair& alias : kAliases) {
+      const auto target = keys.find(alias.target);
+      PRIMUS_CHECK(target != keys.end(), "{} is another name of no key", alias.name);
+      keys[alias.name] = target->second;
+    }
+    return keys;
+  }();
+  return table;
 }
 
 std::string_view type_text(KeyType type) {
@@ -152,10 +162,8 @@ std::span<const KeySection> key_sections() {
 }
 
 const Key* find_key(std::string_view name) {
-  const std::vector<const Key*>& index = index_by_name();
-  name = canonical(name);
-  const auto found = std::lower_bound(index.begin(), index.end(), name, NameLess{});
-  return found != index.end() && (*found)->name == name ? *found : nullptr;
+  const auto found = lookup().find(name);
+  return found == lookup().end() ? nullptr : found->second;
 }
 
 std::string_view area_of(const Key& key) {

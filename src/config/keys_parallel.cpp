@@ -72,6 +72,8 @@ constexpr Key kCommunication[] = {
   planned_speed("delay_wgrad_compute", kBool, "false", "", "Weight gradients as a pass of their own."),
   planned("use_custom_fsdp", kBool, "false", "", "Parameters divided over the data ranks, old spelling."),
   planned("use_megatron_fsdp", kBool, "false", "", "Parameters divided over the data ranks."),
+  planned_detail("use_fsdp2_fp32_param_optimizer", kBool, "false", "", "Parameters divided by PyTorch, and held in fp32 by the optimizer."),
+  planned_detail("use_fsdp2_bf16_master_weight_optimizer", kBool, "false", "", "Parameters divided by PyTorch, with bf16 master weights."),
   planned("use_torch_fsdp2", kBool, "false", "", "Parameters divided over the data ranks by PyTorch."),
   planned_detail("data_parallel_sharding_strategy", kText, "no_shard", "no_shard|optim|optim_grads|optim_grads_params", "What the data ranks divide."),
   planned_detail("keep_fp8_transpose_cache_when_using_custom_fsdp", kBool, "false", "", "Keep transposed fp8 weights."),

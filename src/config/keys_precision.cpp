@@ -62,6 +62,7 @@ constexpr Key kLowPrecision[] = {
   planned_detail("no_fp8_weight_transpose_cache", kBool, "false", "", "Transpose fp8 weights anew each time."),
   planned("fp4", kText, "null", "e2m1", "Matrix products in fp4.", "fp4 training"),
   planned_detail("fp4_recipe", kText, "nvfp4", "nvfp4|mxfp4|custom", "How fp4 scales are chosen."),
+  planned_detail("fp4_use_native_te_autocast", kBool, "false", "", "fp4 products through another library's own casts."),
   planned("fp4_param", kBool, "false", "", "Parameters held in fp4."),
   planned("weight_deosc", kBool, "false", "", "Damp weights that swing between two fp4 values."),
   planned_detail("weight_deosc_period", kInt, "200", ">=1", "Steps between checks for swinging weights."),

@@ -27,7 +27,7 @@ constexpr Key kStructure[] = {
   planned("final_logit_softcapping", kReal, "null", ">0", "tanh bound on the output logits."),
   planned("attn_logit_softcapping", kReal, "null", ">0", "tanh bound on the attention logits."),
   planned("router_logit_softcapping", kReal, "null", ">0", "tanh bound on the router's logits."),
-  planned("lfm_layer_types", kTextList, "null", "", "Layer kinds of LFM2, in order."),
+  planned("lfm_layer_types", kTextList, "null", "conv|full_attention", "Layer kinds of LFM2, in order."),
   planned_detail("conv_L_cache", kInt, "3", ">=1", "Kernel length of LFM2's short convolutions."),
   planned_detail("conv_bias", kBool, "false", "", "Bias of LFM2's short convolutions."),
   planned("fp32_residual_connection", kBool, "false", "", "Residual stream held in fp32 whatever the compute type."),

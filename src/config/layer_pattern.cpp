@@ -122,6 +122,12 @@ ListExpression parse_list_expression(std::string_view text) {
   return ListParser(text).run();
 }
 
+std::vector<std::int64_t> pattern_items(const Value& pattern) {
+  if (const auto* text = std::get_if<std::string>(&pattern.data)) return parse_list_expression(*text).items;
+  if (const auto* list = std::get_if<Value::List>(&pattern.data)) return items_of(*list).items;
+  return {};
+}
+
 std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers, std::string_view key) {
   if (const auto* every = std::get_if<std::int64_t>(&frequency.data)) {
     if (*every < 1) throw UserError(fmt::format("{}: expected an integer >= 1, found {}", key, *every));

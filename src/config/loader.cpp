@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "base/files.hpp"
 #include "base/text.hpp"
+#include "config/parse.hpp"
 #include "config/yaml_reader.hpp"
 
 namespace primus::config {
@@ -23,11 +24,6 @@ constexpr std::size_t kMaxFiles = 64;
 
 std::string shown(const fs::path& path) {
   return path.lexically_normal().string();
-}
-
-bool is_variable_name(std::string_view name) {
-  return !name.empty() &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
 class ChainLoader {
@@ -80,25 +76,12 @@ class ChainLoader {
       problems_.push_back(std::move(problem));
       return std::nullopt;
     }
-    std::optional<std::string> content = beginning_of(path);
-    if (content) return content;
-    problem.message = fs::is_directory(path, error) ? fmt::format("'{}' is a folder", shown(path))
-                                                    : fmt::format("file '{}' cannot be read", shown(path));
+    Beginning beginning = read_beginning(path, kMaxYamlBytes + 1);
+    if (beginning.fault.empty()) return std::move(beginning.content);
+    problem.message = fmt::format("'{}' {}", shown(path), beginning.fault);
     problem.expected = "a YAML file";
     problems_.push_back(std::move(problem));
     return std::nullopt;
-  }
-
-  // No more than shows that a file is too large: it may be a device that never ends.
-  static std::optional<std::string> beginning_of(const fs::path& path) {
-    std::error_code error;
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream || fs::is_directory(path, error)) return std::nullopt;
-    std::string content(kMaxYamlBytes + 1, '\0');
-    stream.read(content.data(), static_cast<std::streamsize>(content.size()));
-    if (stream.bad()) return std::nullopt;
-    content.resize(static_cast<std::size_t>(stream.gcount()));
-    return content;
   }
 
   static std::string nearest_file(const fs::path& path) {
@@ -156,47 +139,71 @@ class ChainLoader {
   std::size_t num_files_ = 0;
 };
 
-void substitute_scalar(Node& node, std::vector<Problem>& problems) {
-  std::string result;
-  std::size_t done = 0;
-  bool substituted = false;
-  while (true) {
-    const std::size_t begin = node.text.find("${", done);
-    if (begin == std::string::npos) break;
-    const Problem place{.file = node.origin.file, .line = node.origin.line};
-    const std::size_t end = node.text.find('}', begin);
-    if (end == std::string::npos) {
-      Problem problem = place;
-      problem.message = "'${' without '}'";
-      problem.found = fmt::format("'{}'", node.text.substr(begin));
-      problems.push_back(std::move(problem));
-      return;
+// Fills in ${NAME} and ${NAME:default}, whose default may hold further ones.
+class Substitution {
+ public:
+  Substitution(const Origin& origin, std::vector<Problem>& problems) : origin_(origin), problems_(problems) {}
+
+  /// None after a fault, which has been told.
+  std::optional<std::string> of(std::string_view text, int depth = 0) {
+    constexpr int kMaxDepth = 16;
+    if (depth > kMaxDepth) return fail({.message = fmt::format("'${{' stands in more than {} others", kMaxDepth)});
+    std::string result;
+    std::size_t done = 0;
+    bool is_whole = true;
+    for (std::size_t begin = text.find("${"); begin != std::string_view::npos; begin = text.find("${", done)) {
+      const std::size_t end = closing_brace(text, begin + 2);
+      if (end == std::string_view::npos)
+        return fail({.message = "'${' without '}'", .found = fmt::format("'{}'", text.substr(begin))});
+      const auto value = value_of(text.substr(begin + 2, end - begin - 2), depth);
+      result += text.substr(done, begin - done);
+      if (value) result += *value;
+      is_whole = is_whole && value.has_value();
+      done = end + 1;
     }
-    const std::string inside = node.text.substr(begin + 2, end - begin - 2);
-    const std::size_t colon = inside.find(':');
-    const std::string name = inside.substr(0, colon);
-    result += node.text.substr(done, begin - done);
-    const char* value = is_variable_name(name) ? std::getenv(name.c_str()) : nullptr;
-    if (value) {
-      result += value;
-    } else if (!is_variable_name(name)) {
-      Problem problem = place;
-      problem.message = fmt::format("'${{{}}}' does not name an environment variable", inside);
-      problem.expected = "${NAME} or ${NAME:default}";
-      problems.push_back(std::move(problem));
-    } else if (colon != std::string::npos) {
-      result += inside.substr(colon + 1);
-    } else {
-      Problem problem = place;
-      problem.message = fmt::format("environment variable {} is not set", name);
-      problem.nearest = fmt::format("set it, or give a default: ${{{}:value}}", name);
-      problems.push_back(std::move(problem));
-    }
-    substituted = true;
-    done = end + 1;
+    result += text.substr(done);
+    return is_whole ? std::optional(std::move(result)) : std::nullopt;
   }
-  if (!substituted) return;
-  node.text = result + node.text.substr(done);
+
+ private:
+  static std::size_t closing_brace(std::string_view text, std::size_t from) {
+    int num_open = 1;
+    for (std::size_t i = from; i < text.size(); ++i) {
+      if (text.compare(i, 2, "${") == 0) ++num_open;
+      if (text[i] == '}' && --num_open == 0) return i;
+    }
+    return std::string_view::npos;
+  }
+
+  std::optional<std::string> value_of(std::string_view inside, int depth) {
+    const std::size_t colon = inside.find(':');
+    const std::string name(inside.substr(0, colon));
+    if (!is_variable_name(name)) {
+      return fail({.message = fmt::format("'${{{}}}' does not name an environment variable", inside),
+                   .expected = "${NAME} or ${NAME:default}"});
+    }
+    if (const char* value = std::getenv(name.c_str())) return value;
+    if (colon != std::string_view::npos) return of(inside.substr(colon + 1), depth + 1);
+    return fail({.message = fmt::format("environment variable {} is not set", name),
+                 .nearest = fmt::format("set it, or give a default: ${{{}:value}}", name)});
+  }
+
+  std::nullopt_t fail(Problem problem) {
+    problem.file = origin_.file;
+    problem.line = origin_.line;
+    problems_.push_back(std::move(problem));
+    return std::nullopt;
+  }
+
+  const Origin& origin_;
+  std::vector<Problem>& problems_;
+};
+
+void substitute_scalar(Node& node, std::vector<Problem>& problems) {
+  if (node.text.find("${") == std::string::npos) return;
+  std::optional<std::string> text = Substitution(node.origin, problems).of(node.text);
+  // After a fault, which has been told, the value counts as missing.
+  node.text = std::move(text).value_or("");
   node.style = Node::Style::kPlain;
 }
 

@@ -58,10 +58,12 @@ void SettingMerger::add(std::string_view key, const Node& value, Layer layer, co
     return;
   }
   const Value& result = std::get<Value>(typed);
-  if (!is_new && entry.layer == layer && layer != Layer::kCommandLine && entry.name != key && entry.value != result) {
+  const bool is_same_place = !is_new && entry.layer == layer && entry.node.origin.file == value.origin.file;
+  if (is_same_place && entry.name != key && entry.value != result) {
     Problem problem = problem_of(value, written);
-    problem.message =
-        fmt::format("conflicts with {} at line {}: two names of one key", entry.name, entry.node.origin.line);
+    const std::string place =
+        layer == Layer::kCommandLine ? "on the command line" : fmt::format("at line {}", entry.node.origin.line);
+    problem.message = fmt::format("conflicts with {} {}: two names of one key", entry.name, place);
     problem.expected = to_text(entry.value);
     problem.found = to_text(result);
     problems_.push_back(std::move(problem));

@@ -90,6 +90,13 @@ const Key* row_of(std::string_view dotted) {
   return find_key(dotted.substr(0, dotted.find('.')));
 }
 
+// The switch that "no_bf16" turns off; nullptr if the name is none of that kind.
+const Key* negated_row(std::string_view key) {
+  if (!key.starts_with("no_")) return nullptr;
+  const Key* row = find_key(key.substr(3));
+  return row && row->type == KeyType::kBool ? row : nullptr;
+}
+
 class OverrideParser {
  public:
   OverrideParser(std::span<const std::string> words, std::vector<Problem>& problems)
@@ -121,6 +128,11 @@ class OverrideParser {
   void assignment(std::string_view text, const std::string& written) {
     const std::size_t equals = text.find('=');
     const std::string key = snake(text.substr(0, equals));
+    if (const Key* negated = row_of(key) ? nullptr : negated_row(key)) {
+      problems_.push_back(fault("--" + key, "takes no value",
+                                fmt::format("write --{0} alone, or --{1}=true or --{1}=false", key, negated->name)));
+      return;
+    }
     add(key, written, value_node(text.substr(equals + 1), row_of(key)));
   }
 
@@ -138,10 +150,7 @@ class OverrideParser {
     }
     const std::string key = snake(text);
     const Key* row = row_of(key);
-    if (!row && key.starts_with("no_")) {
-      const Key* negated = find_key(std::string_view(key).substr(3));
-      if (negated && negated->type == KeyType::kBool) return add(key.substr(3), word, value_node("false"));
-    }
+    if (!row && negated_row(key)) return add(key.substr(3), word, value_node("false"));
     if (takes_next_word(row)) return add(key, word, value_node(words_[position_++], row));
     add(key, word, value_node("true"));
   }
@@ -157,7 +166,8 @@ class OverrideParser {
     std::vector<std::string> parts = split(key, '.');
     const bool has_gap = std::any_of(parts.begin(), parts.end(), [](const std::string& part) { return part.empty(); });
     if (has_gap || parts.size() > kMaxNesting) {
-      problems_.push_back(fault(key, has_gap ? "a part of the key is empty" : "nested too deep"));
+      problems_.push_back(fault(
+          key, has_gap ? "a part of the key is empty" : fmt::format("nested deeper than {} levels", kMaxNesting)));
       return;
     }
     for (std::size_t i = parts.size(); i-- > 1;) {

@@ -1,6 +1,7 @@
 #include "config/parse.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -57,6 +58,11 @@ std::optional<bool> parse_bool(std::string_view text) {
   if (folded == "true") return true;
   if (folded == "false") return false;
   return std::nullopt;
+}
+
+bool is_variable_name(std::string_view text) {
+  return !text.empty() && !is_digit(text.front()) &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
 bool is_null_text(std::string_view text) {

@@ -8,6 +8,9 @@
 
 namespace primus::config {
 
+/// May an environment variable have this name: letters, digits and '_', no digit first?
+bool is_variable_name(std::string_view text);
+
 /// Integer in decimal notation ("12", "-3", "+4", "1_000"); none if it is anything else or does not fit 64 bits.
 std::optional<std::int64_t> parse_int(std::string_view text);
 

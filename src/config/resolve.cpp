@@ -13,6 +13,7 @@
 #include "config/loader.hpp"
 #include "config/merge.hpp"
 #include "config/overrides.hpp"
+#include "config/parse.hpp"
 
 namespace primus::config {
 namespace {
@@ -156,6 +157,11 @@ class Resolver {
       return;
     }
     for (const Node::Entry& entry : env->entries) {
+      if (!is_variable_name(entry.key)) {
+        add_problem(at(entry.value, "env", "not the name of a variable"), "letters, digits and '_', no digit first",
+                    fmt::format("'{}'", entry.key));
+        continue;
+      }
       if (entry.value.kind != Node::Kind::kScalar) {
         add_problem(at(entry.value, "env." + entry.key, "wrong type"), "text", found_text(entry.value));
         continue;
@@ -290,8 +296,18 @@ class Resolver {
       const std::string place = names_from_command_line_.contains(std::string(name)) ? "command line" : file_;
       const bool is_path = name == "workspace";
       const bool leads_elsewhere = !is_path && (text == "." || text == ".." || text.find('/') != std::string::npos);
+      const bool has_control =
+          std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
       if (!is_utf8(text)) {
         add_problem({.file = place, .key = std::string(name), .message = "not valid UTF-8"}, "text");
+        continue;
+      }
+      if (has_control) {
+        std::string shown = text;
+        std::replace_if(
+            shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+        add_problem({.file = place, .key = std::string(name), .message = "holds a control character"},
+                    "text of one line", fmt::format("'{}'", shown));
         continue;
       }
       if (!leads_elsewhere && !text.empty()) continue;

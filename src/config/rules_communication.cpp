@@ -36,6 +36,9 @@ void fully_sharded(RuleContext& context) {
   if (is_torch && context.is_on("use_megatron_fsdp")) {
     context.exclude({"use_torch_fsdp2", {false}}, {"use_megatron_fsdp", {false}});
   }
+  if (context.is_on("use_fsdp2_fp32_param_optimizer") && context.is_on("use_fsdp2_bf16_master_weight_optimizer")) {
+    context.exclude({"use_fsdp2_fp32_param_optimizer", {false}}, {"use_fsdp2_bf16_master_weight_optimizer", {false}});
+  }
   if (is_torch) {
     context.demand("use_torch_fsdp2", {{"use_distributed_optimizer", {false}},
                                        {"overlap_param_gather", {false}},

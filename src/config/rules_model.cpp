@@ -1,6 +1,9 @@
 // Rules: sizes of the network that must fit each other.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "config/layer_pattern.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -76,6 +79,19 @@ void query_key_norms(RuleContext& context) {
   context.exclude({"qk_layernorm", {false}}, {"qk_l2_norm", {false}});
 }
 
+// Two ways to say where the sinks come from: DeepSeek-V4's attention has its own.
+void sink_kinds(RuleContext& context) {
+  if (!context.is_on("attn_sink")) return;
+  if (context.is_on("use_sink_attention")) {
+    context.exclude({"attn_sink", {false}}, {"use_sink_attention", {false}});
+    return;
+  }
+  const Experiment& experiment = context.experiment();
+  if (experiment.get_string("model_type") == "deepseek_v4") return;
+  context.report("attn_sink", fmt::format("belongs to DeepSeek-V4: {}", setting_text(experiment, "model_type")),
+                 "false", "other models have use_sink_attention");
+}
+
 // A window or sinks on context ranks would need keys that another rank holds, from where the window begins.
 void sinks(RuleContext& context) {
   if (!context.is_on("use_sink_attention")) {
@@ -91,6 +107,40 @@ void sinks(RuleContext& context) {
                  "false, or one context rank");
 }
 
+// Patterns beside moe_layer_freq, which has its own rule. One that nothing reads may have any length.
+void layer_patterns(RuleContext& context) {
+  constexpr std::pair<std::string_view, std::string_view> kPatterns[] = {
+      {"linear_attention_freq", "experimental_attention_variant"},
+      {"window_attn_skip_freq", "window_size"},
+      {"no_rope_freq", "no_rope_freq"}};
+  const Experiment& experiment = context.experiment();
+  const std::int64_t num_layers = experiment.get_int("num_layers");
+  for (const auto& [key, reader] : kPatterns) {
+    const Value& pattern = experiment.setting(key).value;
+    if (pattern.is_null() || std::holds_alternative<std::int64_t>(pattern.data)) continue;
+    if (context.is_null(reader) && !context.is_wanted(key)) continue;
+    const std::vector<std::int64_t> items = pattern_items(pattern);
+    if (std::any_of(items.begin(), items.end(), [](std::int64_t item) { return item != 0 && item != 1; })) {
+      context.report(key, "holds something else than 0 and 1", "one 0 or 1 a layer");
+    } else if (static_cast<std::int64_t>(items.size()) != num_layers) {
+      context.report(key, fmt::format("is for {} layers, but {}", items.size(), setting_text(experiment, "num_layers")),
+                     fmt::format("{} items", num_layers), fmt::format("for instance ([1]*{}+[0])", num_layers - 1));
+    }
+  }
+}
+
+void layer_kinds(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const std::vector<std::string> kinds = experiment.get_strings("lfm_layer_types");
+  if (kinds.empty()) return;
+  const std::int64_t num_layers = experiment.get_int("num_layers");
+  if (static_cast<std::int64_t>(kinds.size()) == num_layers) return;
+  context.report("lfm_layer_types", {.message = fmt::format("is for {} layers, but {}", kinds.size(),
+                                                            setting_text(experiment, "num_layers")),
+                                     .expected = fmt::format("{} kinds, each conv or full_attention", num_layers),
+                                     .found = fmt::format("{} kinds", kinds.size())});
+}
+
 constexpr Rule kRules[] = {
     {"attention_heads", "Heads divide the hidden size and are even.", attention_heads},
     {"query_groups", "Query groups divide the heads.", query_groups},
@@ -99,6 +149,9 @@ constexpr Rule kRules[] = {
     {"positions", "A sequence fits into max_position_embeddings.", positions},
     {"activation", "One of swiglu, quick_geglu, squared_relu, openai_gelu.", activation},
     {"query_key_norms", "Queries and keys have one kind of norm.", query_key_norms},
+    {"sink_kinds", "Sinks are DeepSeek-V4's own or those of use_sink_attention, not both.", sink_kinds},
+    {"layer_patterns", "Patterns of layers have one 0 or 1 a layer.", layer_patterns},
+    {"layer_kinds", "lfm_layer_types names one kind a layer.", layer_kinds},
     {"sinks", "Attention with sinks has one context rank; its window belongs to it.", sinks},
 };
 

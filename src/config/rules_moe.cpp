@@ -63,21 +63,12 @@ std::string shorter_pattern(const std::vector<std::int64_t>& items, std::int64_t
   return fmt::format("([0]*{}+[1]*{})", first, num_layers - first);
 }
 
-std::vector<std::int64_t> items_of(const Value& value) {
-  if (const auto* text = std::get_if<std::string>(&value.data)) return parse_list_expression(*text).items;
-  std::vector<std::int64_t> items;
-  if (const auto* list = std::get_if<Value::List>(&value.data)) {
-    for (const Value& item : *list) items.push_back(std::get<std::int64_t>(item.data));
-  }
-  return items;
-}
-
 void layer_pattern(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (experiment.is_null("num_experts")) return;
   const Value& frequency = experiment.setting("moe_layer_freq").value;
   if (std::holds_alternative<std::int64_t>(frequency.data)) return;
-  const std::vector<std::int64_t> items = items_of(frequency);
+  const std::vector<std::int64_t> items = pattern_items(frequency);
   const std::int64_t num_layers = experiment.get_int("num_layers");
   if (std::any_of(items.begin(), items.end(), [](std::int64_t item) { return item != 0 && item != 1; })) {
     context.report("moe_layer_freq", "holds something else than 0 and 1", "0 for a dense layer, 1 for a MoE layer");

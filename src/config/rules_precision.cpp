@@ -25,6 +25,18 @@ void low_precision_recipes(RuleContext& context) {
   }
 }
 
+// The layers of the other library do not know turbo's fp4 products: they would silently compute in bf16.
+void fp4_layers(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (context.is_null("fp4") || !context.is_on("use_turbo_gemm") || !context.is_on("fp4_use_native_te_autocast"))
+    return;
+  if (experiment.get_string("transformer_impl") == "local") return;
+  context.report("fp4_use_native_te_autocast",
+                 fmt::format("beside use_turbo_gemm the products would silently be bf16: {}",
+                             setting_text(experiment, "transformer_impl")),
+                 "false, or transformer_impl: local");
+}
+
 // An experiment's own environment may say that the library must not use this format.
 void mxfp8_environment(RuleContext& context) {
   if (context.is_null("fp8") || context.experiment().get_string("fp8_recipe") != "mxfp8") return;
@@ -88,9 +100,25 @@ void deterministic(RuleContext& context) {
       {{"cross_entropy_loss_fusion", {false}}, {"tp_comm_overlap", {false}}, {"moe_router_fusion", {false}}});
 }
 
+// Who asks for repeatable runs and forbids what makes them repeatable contradicts himself; what is not set is set.
+void deterministic_environment(RuleContext& context) {
+  constexpr std::pair<const char*, std::string_view> kNeeded[] = {{"PRIMUS_DETERMINISTIC", "1"},
+                                                                  {"ROCBLAS_DEFAULT_ATOMICS_MODE", "0"},
+                                                                  {"TORCH_COMPILE_DISABLE", "1"},
+                                                                  {"PRIMUS_TURBO_AUTO_TUNE", "0"}};
+  if (!context.is_on("deterministic_mode")) return;
+  for (const auto& [name, needed] : kNeeded) {
+    const std::string value = context.variable(name).value_or("");
+    if (value.empty() || value == needed) continue;
+    context.report("deterministic_mode", fmt::format("the environment says otherwise: {} is '{}'", name, value),
+                   "false", fmt::format("or set {}={}", name, needed));
+  }
+}
+
 constexpr Rule kRules[] = {
     {"number_types", "One of fp32, bf16, fp16; one of fp8, fp4.", number_types},
     {"low_precision_recipes", "Turbo products know some low-precision recipes.", low_precision_recipes},
+    {"fp4_layers", "Turbo's fp4 products with native casts need transformer_impl local.", fp4_layers},
     {"mxfp8_environment", "mxfp8 is not used where the environment forbids it.", mxfp8_environment},
     {"low_precision_parameters", "Parameters in fp8 or fp4 need products in fp8 or fp4.", low_precision_parameters},
     {"bf16_end_layers", "The layers kept in bf16 at both ends are layers of the model.", bf16_end_layers},
@@ -99,6 +127,8 @@ constexpr Rule kRules[] = {
     {"loss_scale", "Only fp16 scales its loss; said in a note.", loss_scale},
     {"residual_type", "fp32 residuals stand beside bf16 or fp16.", residual_type},
     {"deterministic", "Deterministic runs do without fused loss, fused router and tensor overlap.", deterministic},
+    {"deterministic_environment", "Deterministic runs are not forbidden by their environment.",
+     deterministic_environment},
 };
 
 }  // namespace

@@ -71,6 +71,9 @@ void recompute_full(RuleContext& context) {
                    "integer >= 1");
   } else if (*count == 0 && experiment.get_string("recompute_method") == "uniform") {
     context.report("recompute_num_layers", "a group of no layers cannot be run again", "integer >= 1");
+  } else if (*count > experiment.get_int("num_layers")) {
+    context.report("recompute_num_layers", fmt::format("exceeds {}", setting_text(experiment, "num_layers")),
+                   fmt::format("at most {}", experiment.get_int("num_layers")));
   }
 }
 
@@ -131,7 +134,8 @@ constexpr Rule kRules[] = {
     {"recompute_layers_alone", "recompute_layer_ids stand with full granularity and without a method.",
      recompute_layers_alone},
     {"recompute_shorthand", "recompute_activations is short for the selective kind.", recompute_shorthand},
-    {"recompute_full", "Full recomputation has a method and a number of layers.", recompute_full},
+    {"recompute_full", "Full recomputation has a method and a number of layers, of which the model has as many.",
+     recompute_full},
     {"recompute_selective", "Selective recomputation has neither method nor number of layers.", recompute_selective},
     {"recompute_modules", "recompute_modules are parts that the model has.", recompute_modules},
     {"saved_activations", "Saved activations are divided over tensor ranks without sequence parallelism.",

@@ -135,13 +135,16 @@ void turbo_linear(RuleContext& context) {
 }
 
 void turbo_attention(RuleContext& context) {
-  if (!context.is_on("use_turbo_attention") || context.is_on("use_sink_attention")) return;
-  if (context.integer("sink_sliding_window") > 0) {
-    context.report("use_turbo_attention",
-                   fmt::format("has a sliding window only together with sinks: {}",
-                               setting_text(context.experiment(), "sink_sliding_window")),
-                   "false, or use_sink_attention: true");
+  if (!context.is_on("use_turbo_attention")) return;
+  if (!context.is_null("window_size")) {
+    context.exclude({"use_turbo_attention", {false}}, {"window_size", {}});
+    return;
   }
+  if (context.integer("sink_sliding_window") == 0 || context.is_on("use_sink_attention")) return;
+  context.report("use_turbo_attention",
+                 fmt::format("has a sliding window only together with sinks: {}",
+                             setting_text(context.experiment(), "sink_sliding_window")),
+                 "false, or use_sink_attention: true");
 }
 
 void turbo_master_switch(RuleContext& context) {
@@ -165,7 +168,8 @@ constexpr Rule kRules[] = {
     {"mega_moe", "The one-kernel expert layer wants bf16, gated SiLU, one tensor rank and 2 to 8 expert ranks.",
      mega_moe},
     {"turbo_linear", "Turbo linear layers have one tensor rank.", turbo_linear},
-    {"turbo_attention", "Turbo attention has a sliding window only with sinks.", turbo_attention},
+    {"turbo_attention", "Turbo attention has a sliding window only with sinks, and that is sink_sliding_window.",
+     turbo_attention},
     {"turbo_master_switch", "Turbo switches do nothing without enable_primus_turbo; said in a note.",
      turbo_master_switch},
 };

@@ -188,6 +188,37 @@ std::optional<TypeFault> outside_allowed(const Value& value, const Node& node, c
   return std::nullopt;
 }
 
+// Digits behind a zero: 15 to those who read them as octal (Python's YAML), 17 to others.
+const Node* octal_look(const Node& node) {
+  if (node.kind == Node::Kind::kScalar) {
+    std::string_view digits = node.text;
+    if (digits.starts_with('-') || digits.starts_with('+')) digits.remove_prefix(1);
+    const bool is_number =
+        digits.size() > 1 && digits.front() == '0' && digits.find_first_not_of("0123456789_") == std::string_view::npos;
+    return is_number ? &node : nullptr;
+  }
+  for (const Node& item : node.items) {
+    if (const Node* found = octal_look(item)) return found;
+  }
+  for (const Node::Entry& entry : node.entries) {
+    if (const Node* found = entry.value.style == Node::Style::kPlain ? octal_look(entry.value) : nullptr) return found;
+  }
+  return nullptr;
+}
+
+bool holds_texts(const Key& key) {
+  return key.type == KeyType::kText || key.type == KeyType::kTextList;
+}
+
+std::optional<TypeFault> octal_fault(const Node& node, const Key& key) {
+  const Node* number = holds_texts(key) ? nullptr : octal_look(node);
+  if (!number) return std::nullopt;
+  const auto decimal = parse_int(number->text);
+  return TypeFault{"a number with a leading zero: octal to some, decimal to others", expected_text(key),
+                   fmt::format("'{}'", number->text),
+                   decimal ? fmt::format("write {} if you mean the decimal number", *decimal) : ""};
+}
+
 }  // namespace
 
 std::variant<Value, TypeFault> typed_value(const Node& node, const Key& key) {
@@ -198,6 +229,7 @@ std::variant<Value, TypeFault> typed_value(const Node& node, const Key& key) {
     if (allows_null(key)) return Value{};
     return TypeFault{"needs a value", expected_text(key), "null", ""};
   }
+  if (auto fault = octal_fault(node, key)) return *std::move(fault);
   std::string reason;
   const Typed value = converted(node, key, reason);
   if (!value && node.kind == Node::Kind::kScalar && !is_utf8(node.text)) {

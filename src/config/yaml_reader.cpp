@@ -42,7 +42,10 @@ class NodeBuilder final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
 
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(scalar(mark, ""), anchor); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    refuse_nameless_key(mark, "null");
+    add(scalar(mark, ""), anchor);
+  }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
@@ -54,20 +57,24 @@ class NodeBuilder final : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
+    refuse_foreign_tag(mark, tag, {"str", "int", "float", "bool", "null"});
+    if (value.empty()) refuse_nameless_key(mark, "an empty text");
     Node node = scalar(mark, value);
     if (tag == "!" || tag == "tag:yaml.org,2002:str") node.style = Node::Style::kQuoted;
     if (tag == "!") last_quoted_ = mark;
     add(std::move(node), anchor);
   }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
+    refuse_foreign_tag(mark, tag, {"seq"});
     open(mark, Node::Kind::kList, anchor);
   }
   void OnSequenceEnd() override { close(); }
 
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
+    refuse_foreign_tag(mark, tag, {"map"});
     open(mark, Node::Kind::kMap, anchor);
   }
   void OnMapEnd() override { close(); }
@@ -92,6 +99,30 @@ class NodeBuilder final : public YAML::EventHandler {
     node.text = text;
     node.origin = {Layer::kDefault, file_, mark.line + 1};
     return node;
+  }
+
+  // A tag asks for a type. Those of YAML itself say what the value says too; any other, Python's objects first among
+  // them, would have to be built by a program that is not here.
+  void refuse_foreign_tag(const YAML::Mark& mark, const std::string& tag,
+                          std::initializer_list<std::string_view> known) {
+    constexpr std::string_view kYaml = "tag:yaml.org,2002:";
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    const bool is_yaml = tag.starts_with(kYaml);
+    const std::string_view name = std::string_view(tag).substr(is_yaml ? kYaml.size() : 0);
+    if (is_yaml && std::find(known.begin(), known.end(), name) != known.end()) return;
+    problems_.push_back({.file = file_,
+                         .line = mark.line + 1,
+                         .message = fmt::format("the tag {}{} has no meaning here", is_yaml ? "!!" : "", name),
+                         .expected = "plain values, lists and maps",
+                         .nearest = "leave the tag out"});
+  }
+
+  void refuse_nameless_key(const YAML::Mark& mark, std::string_view what) {
+    if (frames_.empty() || !frames_.back().expects_key) return;
+    problems_.push_back({.file = file_,
+                         .line = mark.line + 1,
+                         .message = fmt::format("a key is {}", what),
+                         .expected = "a name before the ':'"});
   }
 
   void open(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor) {
@@ -140,6 +171,7 @@ class NodeBuilder final : public YAML::EventHandler {
   }
 
   void add_entry(Frame& frame, Node node) {
+    if (frame.key.empty()) return;  // told where it stands
     if (frame.key == "<<") {
       if (node.kind == Node::Kind::kList) {
         for (Node& item : node.items) frame.merged_in.push_back(std::move(item));

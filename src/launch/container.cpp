@@ -23,6 +23,10 @@ constexpr std::array<std::string_view, 10> kVolumeOptions = {"ro",    "rw",     
 constexpr std::array<std::string_view, 12> kBare = {"privileged",  "rm",  "init",      "detach",      "d",    "i", "t",
                                                     "interactive", "tty", "read-only", "publish-all", "clean"};
 
+// Options that mean nothing without a value; `container --volume -- ...` has lost it.
+constexpr std::array<std::string_view, 12> kValued = {"volume", "device", "cap-add", "name", "workdir", "memory",
+                                                      "user",   "cpus",   "network", "ipc",  "env",     "image"};
+
 // Who takes part in the run: known outside only, from Slurm or from whoever started every node by hand.
 constexpr std::array<const char*, 5> kLaunchVariables = {"NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR",
                                                          "MASTER_PORT"};
@@ -98,6 +102,8 @@ class ContainerReader {
   void take(const Flag& flag) {
     if (flag.name == "clean") {
       request_.no_effect.push_back("--clean: it would remove every container of the host, also those of others");
+    } else if (flag.values.empty() && holds(kValued, flag.name)) {
+      problems_.push_back({.file = "command line", .key = "--" + flag.name, .message = "needs a value"});
     } else if (flag.name == "env") {
       for (const std::string& entry : flag.values) add_variable(entry, "command line");
     } else {

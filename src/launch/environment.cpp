@@ -38,11 +38,6 @@ constexpr Derived kDerived[] = {
 constexpr std::int64_t kMostDevices = 72;
 constexpr std::int64_t kMostNodes = 1'000'000;
 
-bool is_variable_name(std::string_view name) {
-  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
-}
-
 [[noreturn]] void refuse_variable(const std::string& text, const std::string& source, int line) {
   throw ConfigError({{.file = source,
                       .line = line,
@@ -52,18 +47,20 @@ bool is_variable_name(std::string_view name) {
                       .found = fmt::format("'{}'", text)}});
 }
 
-void add_one(std::string_view text, const std::string& source, int line, Variables& variables) {
+Added add_one(std::string_view text, const std::string& source, int line, Variables& variables) {
   const std::size_t equals = text.find('=');
   const std::string name(text.substr(0, equals));
-  if (!is_variable_name(name)) refuse_variable(std::string(text), source, line);
+  if (!config::is_variable_name(name)) refuse_variable(std::string(text), source, line);
   if (equals == std::string_view::npos) {
-    if (const char* value = std::getenv(name.c_str())) variables[name] = value;
-    return;
+    const char* value = std::getenv(name.c_str());
+    if (value) variables[name] = value;
+    return value ? Added::kYes : Added::kNotSet;
   }
   std::string_view value = text.substr(equals + 1);
   const bool is_quoted =
       line > 0 && value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front();
   variables[name] = is_quoted ? value.substr(1, value.size() - 2) : value;
+  return Added::kYes;
 }
 
 void add_file(const std::string& path, Variables& variables) {
@@ -90,6 +87,10 @@ class VariableCheck {
       add("NODE_RANK", "no node of this run has that number", fmt::format("0 to {}", *nodes - 1));
     const auto address = environment_.find("MASTER_ADDR");
     if (address != environment_.end() && !is_host(address->second)) add("MASTER_ADDR", "not the name of a host", "");
+    for (const auto& [name, value] : environment_) {
+      if (std::string expected = expected_value(name, value); !expected.empty())
+        add(name, "not an allowed value", std::move(expected));
+    }
     if (!problems_.empty()) throw ConfigError(std::move(problems_));
   }
 
@@ -123,6 +124,11 @@ class VariableCheck {
   std::vector<Problem> problems_;
 };
 
+bool is_check_skipped(const Variables& environment) {
+  const auto skip = environment.find("PRIMUS_SKIP_VALIDATION");
+  return skip != environment.end() && skip->second == "1";
+}
+
 }  // namespace
 
 Variables current_environment() {
@@ -146,19 +152,34 @@ Variables derived_variables(const Variables& environment) {
   return derived;
 }
 
-void add_variables(const std::string& text, const std::string& source, Variables& variables) {
+Added add_variables(const std::string& text, const std::string& source, Variables& variables) {
   std::error_code error;
   // A file beats a bare NAME: whoever has a file of that name means it.
   if (text.find('=') == std::string::npos && std::filesystem::is_regular_file(text, error)) {
-    return add_file(text, variables);
+    add_file(text, variables);
+    return Added::kYes;
   }
-  add_one(text, source, 0, variables);
+  return add_one(text, source, 0, variables);
 }
 
 void check_launch_variables(const Variables& environment) {
-  const auto skip = environment.find("PRIMUS_SKIP_VALIDATION");
-  if (skip != environment.end() && skip->second == "1") return;
+  if (is_check_skipped(environment)) return;
   VariableCheck(environment).run();
+}
+
+void check_variables_of(const config::Experiment& experiment, const std::string& file) {
+  if (is_check_skipped(current_environment())) return;
+  std::vector<Problem> problems;
+  for (const auto& [name, value] : experiment.env) {
+    std::string expected = expected_value(name, value);
+    if (expected.empty()) continue;
+    problems.push_back({.file = file,
+                        .key = "env." + name,
+                        .message = "not an allowed value",
+                        .expected = std::move(expected),
+                        .found = fmt::format("'{}'", value)});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 Variables slurm_variables(const Variables& environment) {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config/experiment.hpp"
+
 namespace primus::launch {
 
 using Variables = std::map<std::string, std::string>;
@@ -27,19 +29,28 @@ struct VariableUse {
 /// Those of `environment` that have to do with a run, with what they do; the rest of the environment is not listed.
 std::vector<VariableUse> explain_variables(const Variables& environment);
 
+/// What the variable may be, "0 or 1", if its value is known to be wrong; empty: nothing to find fault with.
+std::string expected_value(std::string_view name, std::string_view value);
+
 /// Is it one of the variables that go into a container without being named (PRIMUS_, NCCL_, …)?
 bool is_forwarded_to_containers(std::string_view name);
 
 /// A value that is shown to nobody: keys and tokens.
 bool is_secret(std::string_view name);
 
+/// kNotSet: a bare NAME that the environment does not have.
+enum class Added { kYes, kNotSet };
+
 /// One `--env`: NAME=value, NAME (taken from the environment, if it is set there), or a file of such lines with
 /// comments. Throws ConfigError; `source` names the place in messages.
-void add_variables(const std::string& text, const std::string& source, Variables& variables);
+Added add_variables(const std::string& text, const std::string& source, Variables& variables);
 
-/// NNODES, NODE_RANK, GPUS_PER_NODE, MASTER_ADDR and MASTER_PORT must make sense together, unless
-/// PRIMUS_SKIP_VALIDATION is 1. Throws ConfigError with every fault.
+/// NNODES, NODE_RANK, GPUS_PER_NODE, MASTER_ADDR and MASTER_PORT must make sense together, and every variable whose
+/// values are known must have one of them, unless PRIMUS_SKIP_VALIDATION is 1. Throws ConfigError with every fault.
 void check_launch_variables(const Variables& environment);
+
+/// The same check of values for an experiment's own `env`, written in `file`.
+void check_variables_of(const config::Experiment& experiment, const std::string& file);
 
 /// Inside a Slurm job: NNODES, NODE_RANK and MASTER_ADDR as Slurm says them; nothing elsewhere.
 Variables slurm_variables(const Variables& environment);

@@ -39,7 +39,10 @@ class FileReader {
   explicit FileReader(std::string path) { file_.path = std::move(path); }
 
   LauncherFile read() {
-    Node root = config::read_yaml(read_file(file_.path), file_.path, problems_);
+    const Beginning beginning = read_beginning(file_.path, config::kMaxYamlBytes + 1);
+    if (!beginning.fault.empty())
+      throw ConfigError({{.file = file_.path, .message = beginning.fault, .expected = "a launcher file"}});
+    Node root = config::read_yaml(beginning.content, file_.path, problems_);
     config::substitute_environment(root, problems_);
     if (problems_.empty() && !root.is_null()) read_root(root);
     if (!problems_.empty()) throw ConfigError(std::move(problems_));
@@ -114,13 +117,13 @@ class FileReader {
   void read_container(const Node::Entry& entry, const std::string& key) {
     if (read_switches(entry, key, file_.debug, file_.dry_run)) return;
     if (entry.key == "env") {
-      file_.container_environment = texts_of(entry.value, key);
+      file_.container_environment = variables_of(entry.value, key);
     } else if (entry.key == "options") {
       if (entry.value.is_null()) return;
       if (entry.value.kind != Node::Kind::kMap) return add(entry.value, key, "wrong type", "map of options");
       for (const Node::Entry& option : entry.value.entries) {
         if (option.key == "env") {
-          file_.container_environment = texts_of(option.value, key + ".env");
+          file_.container_environment = variables_of(option.value, key + ".env");
         } else {
           add_flag(file_.container, option, key + "." + option.key);
         }
@@ -149,7 +152,7 @@ class FileReader {
     } else if (entry.key == "patch") {
       file_.direct.patches = texts_of(entry.value, key);
     } else if (entry.key == "env") {
-      file_.direct.environment = texts_of(entry.value, key);
+      file_.direct.environment = variables_of(entry.value, key);
     } else if (entry.key != "run_mode") {  // the number of processes decides how a run is started
       refuse_key(entry, key, kDirectKeys);
     }
@@ -190,6 +193,25 @@ class FileReader {
     }
     if (node.kind != Node::Kind::kList || texts.size() != node.items.size())
       add(node, key, "wrong type", "list of texts");
+    return texts;
+  }
+
+  /// Entries of an `env` list: NAME=value, NAME, or a file of such lines.
+  std::vector<std::string> variables_of(const Node& node, const std::string& key) {
+    std::vector<std::string> texts = texts_of(node, key);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const std::size_t equals = texts[i].find('=');
+      std::error_code error;
+      if (config::is_variable_name(texts[i].substr(0, equals))) continue;
+      if (equals == std::string::npos && fs::is_regular_file(texts[i], error)) continue;
+      const bool is_item = node.kind == Node::Kind::kList && i < node.items.size();
+      problems_.push_back({.file = file_.path,
+                           .line = is_item ? node.items[i].origin.line : node.origin.line,
+                           .key = key,
+                           .message = "not a variable",
+                           .expected = "NAME=value, a NAME, or a file of such lines",
+                           .found = fmt::format("'{}'", texts[i])});
+    }
     return texts;
   }
 

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "config/parse.hpp"
@@ -28,6 +29,8 @@ std::optional<std::int64_t> count_of(const char* name) {
 }  // namespace
 
 std::optional<config::WorldSize> world_of_environment() {
+  if (const char* mode = std::getenv("RUN_MODE"); mode && std::string_view(mode) == "single")
+    return config::WorldSize{1, "RUN_MODE"};
   if (const auto world = count_of("WORLD_SIZE")) return config::WorldSize{*world, "WORLD_SIZE"};
   const auto nodes = count_of("NNODES");
   const auto devices = count_of("GPUS_PER_NODE");

@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -43,6 +46,25 @@ TEST_F(Files, GiveBackWhatWasWritten) {
   EXPECT_EQ(read_file(folder_ / "x"), content);
   write_file(folder_ / "x", "");
   EXPECT_EQ(read_file(folder_ / "x"), "");
+}
+
+TEST_F(Files, BeginningsAreReadFromFilesAndPipesAndNothingElse) {
+  write_file(folder_ / "x", "0123456789");
+  EXPECT_EQ(read_beginning(folder_ / "x", 4).content, "0123");
+  EXPECT_EQ(read_beginning(folder_ / "x", 100).content, "0123456789");
+  EXPECT_EQ(read_beginning(folder_, 4).fault, "is a folder");
+  EXPECT_EQ(read_beginning("/dev/zero", 4).fault, "is a device, not a file");
+  EXPECT_EQ(read_beginning(folder_ / "none", 4).fault, "cannot be read: No such file or directory");
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(read_beginning(pipe, 4).fault, "is a pipe that nobody writes into");
+  // A writer that takes its time, as behind a shell's <(...).
+  std::thread writer([&pipe] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::ofstream(pipe) << std::string(100'000, 'y');
+  });
+  EXPECT_EQ(read_beginning(pipe, 1 << 20).content, std::string(100'000, 'y'));
+  writer.join();
 }
 
 TEST_F(Files, LeaveNoTemporaryBehind) {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <random>
 
 namespace primus {
 namespace {
@@ -63,6 +65,30 @@ TEST(Text, NearestName) {
   EXPECT_EQ(nearest_name("rl", kNames), "lr");
   EXPECT_EQ(nearest_name("weight_decay", kNames), std::nullopt);
   EXPECT_EQ(nearest_name("x", {}), std::nullopt);
+}
+
+// The search stops early where a candidate cannot win; it must find what a look at every distance finds.
+TEST(Text, NearestNameIsTheNearest) {
+  std::mt19937 random(20240229);
+  const auto word = [&] {
+    std::string text;
+    for (std::size_t i = 1 + random() % 9; i > 0; --i) text += "ab_-C"[random() % 5];
+    return text;
+  };
+  for (int i = 0; i < 2'000; ++i) {
+    std::vector<std::string> words;
+    for (int j = 0; j < 12; ++j) words.push_back(word());
+    const std::string name = word();
+    const std::vector<std::string_view> candidates(words.begin(), words.end());
+    std::optional<std::string> expected;
+    std::size_t best = std::max<std::size_t>(1, name.size() / 3) + 1;
+    for (const std::string& candidate : words) {
+      const std::size_t distance = edit_distance(name, candidate);
+      if (distance < best) expected = candidate;
+      best = std::min(best, distance);
+    }
+    EXPECT_EQ(nearest_name(name, candidates), expected) << name << ": " << testing::PrintToString(words);
+  }
 }
 
 TEST(Text, SplitTrimLower) {

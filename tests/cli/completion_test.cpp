@@ -101,11 +101,45 @@ TEST(Completion, ThroughBash) {
   EXPECT_EQ(through_bash("primus-cli config explain train_it"), "train_iters ");
 }
 
+bool has_zsh() {
+  return std::system("command -v zsh > /dev/null 2>&1") == 0;
+}
+
+/// What zsh would offer: the script is loaded behind compinit, and compadd shows what it is given.
+std::string through_zsh(const std::string& line) {
+  const test::TestFolder folder;
+  const std::string program = std::string(PRIMUS_BIN_DIR) + "/primus-cli";
+  const std::string out = (folder.path() / "out").string();
+  const std::string script = folder.write(
+      "ask.zsh", "autoload -Uz compinit\ncompinit -u -d " + (folder.path() / "dump").string() + "\nsource <(" +
+                     program +
+                     " completion zsh)\n[[ ${_comps[primus-cli]} == _primus_cli ]] || exit 3\n"
+                     "compadd() { while [[ $1 == -* && $1 != -- ]]; do shift; done; [[ $1 == -- ]] && shift\n"
+                     "  print -r -- \"$@\" >> " +
+                     out +
+                     "; }\n"
+                     "BUFFER='" +
+                     line + "'\nLBUFFER=$BUFFER\nPREFIX=${BUFFER##* }\nwords=(" + program +
+                     " ${(z)BUFFER#* })\nCURRENT=$#words\n_primus_cli\n");
+  EXPECT_EQ(std::system(("zsh -f " + script).c_str()), 0);
+  return read_file(out);
+}
+
+TEST(Completion, ThroughZsh) {
+  if (!has_zsh()) GTEST_SKIP() << "no zsh on this machine";
+  EXPECT_NE(through_zsh("primus-cli conf").find("config"), std::string::npos);
+  EXPECT_NE(through_zsh("primus-cli train pretrain --mock_data=t").find("--mock_data=true"), std::string::npos);
+  EXPECT_NE(through_zsh("primus-cli config explain train_it").find("train_iters"), std::string::npos);
+}
+
 TEST(Completion, ScriptsAreValid) {
   const test::TestFolder folder;
   const std::string script = folder.write("bash.sh", run_program({"completion", "bash"}).out);
   EXPECT_EQ(std::system(("bash -n " + script).c_str()), 0);
-  EXPECT_TRUE(run_program({"completion", "zsh"}).out.starts_with("#compdef primus-cli\n"));
+  const std::string zsh = run_program({"completion", "zsh"}).out;
+  EXPECT_TRUE(zsh.starts_with("#compdef primus-cli\n"));
+  if (!has_zsh()) GTEST_SKIP() << "no zsh on this machine";
+  EXPECT_EQ(std::system(("zsh -n " + folder.write("zsh.sh", zsh)).c_str()), 0);
 }
 
 }  // namespace

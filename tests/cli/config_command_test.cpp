@@ -87,6 +87,25 @@ TEST(ConfigParams, CountsPresetsExactly) {
   EXPECT_EQ(json_of({"params", "--preset", "mixtral_8x7B_v0.1"})["total"], 46'702'792'704);
 }
 
+TEST(ConfigParams, CountsFlopsOfPredictionDepthsApart) {
+  const Json v3 = json_of({"params", "--preset", "deepseek_v3"});
+  const Json without = json_of({"params", "--preset", "deepseek_v3", "--mtp_num_layers", "null"});
+  EXPECT_EQ(v3["flops_per_token"], without["flops_per_token"]);
+  EXPECT_EQ(without["mtp"]["flops_per_token"], 0);
+  EXPECT_GT(v3["mtp"]["flops_per_token"], 0);
+  expect_holds(config({"params", "--preset", "deepseek_v3"}).out,
+               {"(causal attention counted half), main model\n", "more for multi-token prediction (1 depth)"});
+  EXPECT_EQ(config({"params", "--preset", "deepseek_v2"}).out.find("main model"), std::string::npos);
+}
+
+TEST(ConfigParams, OfAPresetTakesOverrides) {
+  const Json longer = json_of({"params", "--preset", "deepseek_v2_lite", "--seq_length", "8192"});
+  const Json usual = json_of({"params", "--preset", "deepseek_v2_lite"});
+  EXPECT_EQ(longer["seq_length"], 8192);
+  EXPECT_EQ(longer["total"], usual["total"]);
+  EXPECT_GT(longer["flops_per_token"], usual["flops_per_token"]);
+}
+
 TEST(ConfigParams, OfAnExperimentUsesItsVocabulary) {
   const Json json =
       json_of({"params", "--config", kQuickstart, "--mock_data", "--num_layers", "2", "moe_layer_freq=1"});
@@ -101,7 +120,8 @@ TEST(ConfigParams, Refusals) {
   const ProgramResult preset = config({"params", "--preset", "deepseek_v2_light"});
   EXPECT_EQ(preset.code, 2);
   expect_holds(preset.err, {"--preset: file", "did you mean 'deepseek_v2_lite.yaml'?"});
-  EXPECT_EQ(config({"params", "--preset", "deepseek_v2", "--lr", "3"}).code, 2);
+  expect_holds(config({"params", "--preset", "deepseek_v2", "--lrr", "3"}).err, {"--lrr: unknown key"});
+  EXPECT_EQ(config({"params", "--preset", "deepseek_v2", "--num_layers", "1000000000"}).code, 2);
   EXPECT_EQ(config({"params", "--preset", "deepseek_v2", "--config", kQuickstart}).code, 2);
 }
 

@@ -101,6 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Substitution{"${PRIMUS_TEST_UNSET:True}", "true"},
                     Substitution{"${PRIMUS_TEST_UNSET:null}", "null"}, Substitution{"\"${PRIMUS_TEST_SET}\"", "8"},
                     Substitution{"${PRIMUS_TEST_EMPTY:4}", "null"}, Substitution{"a${PRIMUS_TEST_SET}.yaml", "a8.yaml"},
+                    Substitution{"${PRIMUS_TEST_UNSET:${PRIMUS_TEST_SET:4}}", "8"},
+                    Substitution{"${PRIMUS_TEST_SET:${PRIMUS_TEST_UNSET}}", "8"},
+                    Substitution{"${PRIMUS_TEST_UNSET:a${PRIMUS_TEST_UNSET:b}c}d${PRIMUS_TEST_SET}", "abcd8"},
                     Substitution{"${PRIMUS_TEST_UNSET:./out}/x", "./out/x"}, Substitution{"\"8\"", "\"8\""},
                     Substitution{"$HOME", "$HOME"}));
 
@@ -116,6 +119,16 @@ TEST(EnvironmentFaults, NameTheVariableAndTheLine) {
   EXPECT_EQ(to_text(problems[1]), "f.yaml:3: '${' without '}' (found '${open')");
   EXPECT_EQ(to_text(problems[2]),
             "f.yaml:4: '${not a name:1}' does not name an environment variable (expected ${NAME} or ${NAME:default})");
+}
+
+TEST(EnvironmentFaults, NestingEnds) {
+  std::string text = "x";
+  for (int i = 0; i < 100; ++i) text = "${PRIMUS_TEST_UNSET:" + text + "}";
+  std::vector<Problem> problems;
+  Node node = read_yaml("a: " + text + "\n", "f.yaml", problems);
+  substitute_environment(node, problems);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(to_text(problems[0]), "f.yaml:1: '${' stands in more than 16 others");
 }
 
 TEST(PresetFolder, TheVariableWins) {

@@ -20,6 +20,10 @@ struct CleanEnvironment {
   test::ScopedVariable uccl{"USING_UEP", std::nullopt};
   test::ScopedVariable backend{"PRIMUS_TURBO_MOE_DISPATCH_COMBINE_BACKEND", std::nullopt};
   test::ScopedVariable service{"WANDB_API_KEY", std::nullopt};
+  test::ScopedVariable repeatable{"PRIMUS_DETERMINISTIC", std::nullopt};
+  test::ScopedVariable atomics{"ROCBLAS_DEFAULT_ATOMICS_MODE", std::nullopt};
+  test::ScopedVariable compile{"TORCH_COMPILE_DISABLE", std::nullopt};
+  test::ScopedVariable tuning{"PRIMUS_TURBO_AUTO_TUNE", std::nullopt};
 };
 
 TEST(WrongInputs, GetTheirMessages) {
@@ -96,11 +100,16 @@ std::string rules_page() {
            " |\n";
   };
   std::string text =
-      "# Rules\n\nWhat an experiment must fulfil, checked before anything is started. Two values that the user wrote "
-      "in "
-      "one place and that contradict each other are an\nerror; of two places, the later one stands (command line, "
-      "experiment file, the files it extends, presets, defaults), and a note says what yielded and why.\nThe last "
-      "column names the cases that show a rule, in `tests/config/data/wrong_inputs`. This page is written by "
+      "# Rules\n\nWhat an experiment must fulfil, checked before anything is started.\n\n"
+      "- A switch and a value that it excludes: two that the user wrote in one place are an error. Of two places the "
+      "later one stands (command line, experiment\n  file, the files it extends, presets, defaults), and a note says "
+      "what yielded and why: a command line is there to change what a file says.\n"
+      "- Sizes that do not fit each other (`lr` and `min_lr`, `seq_length` and `max_position_embeddings`, the batch, "
+      "the parallel sizes): always an error,\n  wherever they were written, because no value could be put in the place "
+      "of either.\n"
+      "- The turbo grouped product beside the legacy one, a sync-free stage of 2 or 3 beside it, a stage without "
+      "`enable_primus_turbo`, and removed keys: always\n  an error too, for these are the mistakes made most.\n\n"
+      "The last column names the cases that show a rule, in `tests/config/data/wrong_inputs`. This page is written by "
       "`config_test` with `PRIMUS_UPDATE_GOLDEN=1`.\n";
   for (const RuleGroup& group : rule_groups()) {
     text += "\n## Rules: " + std::string(group.area) + "\n\n| rule | what holds | cases |\n|---|---|---|\n";

@@ -67,7 +67,7 @@ TEST(Overrides, Faults) {
             "the quotes around both;");
   EXPECT_EQ(read({"--a..b", "3"}), "! command line: a..b: a part of the key is empty;");
   EXPECT_EQ(read({"--=3"}), "! command line: '--=3' is not a key;");
-  EXPECT_EQ(read({"--a.b.c.d.e.f.g.h.i", "3"}), "! command line: a.b.c.d.e.f.g.h.i: nested too deep;");
+  EXPECT_EQ(read({"--a.b.c.d.e.f.g.h.i", "3"}), "! command line: a.b.c.d.e.f.g.h.i: nested deeper than 8 levels;");
 }
 
 }  // namespace

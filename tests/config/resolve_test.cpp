@@ -223,6 +223,48 @@ TEST(Json, RoundTrip) {
   EXPECT_EQ(back.get_string("moe_layer_freq"), "([0]*1+[1]*1)");
 }
 
+std::string failure_of(const std::string& text) {
+  try {
+    Experiment::from_json(text);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A worker of another build says whose text it cannot read, and what to do.
+TEST(Json, OfAnotherBuildNamesBoth) {
+  const std::string text = ResolveFixture().resolve().experiment.to_json();
+  const std::size_t settings = text.find("\"settings\": {") + std::string("\"settings\": {").size();
+  std::string unknown = text;
+  unknown.insert(settings, "\"key_of_tomorrow\": {\"value\": 1, \"layer\": \"default\"},");
+  // Of this build: only the fault.
+  EXPECT_EQ(failure_of(unknown), "resolved experiment cannot be read: unknown key 'key_of_tomorrow'");
+  const std::size_t writer = unknown.find("\"writer\": \"") + std::string("\"writer\": \"").size();
+  const std::string own = unknown.substr(writer, unknown.find('"', writer) - writer);
+  std::string other = unknown;
+  other.replace(writer, own.size(), "9.9.9 (keys 01234567)");
+  const std::string told = failure_of(other);
+  for (const std::string& part : {std::string("key_of_tomorrow"), std::string("written by 9.9.9 (keys 01234567)"),
+                                  "this is " + own, std::string("primus-cli and primus-worker of one build")}) {
+    EXPECT_NE(told.find(part), std::string::npos) << part << "\n" << told;
+  }
+  // Before the writer was part of the text.
+  std::string older = unknown;
+  older.replace(older.find("\"writer\""), 8, "\"nobody\"");
+  EXPECT_NE(failure_of(older).find("written by an older build"), std::string::npos) << failure_of(older);
+  other.replace(other.find("\"9.9.9 (keys 01234567)\""), 23, "[9, 9]");
+  EXPECT_NE(failure_of(other).find("written by an older build"), std::string::npos) << failure_of(other);
+}
+
+TEST(Resolve, NoOverridesAtAll) {
+  ResolveFixture fixture;
+  std::string text = ResolveFixture::experiment_with("");
+  text.replace(text.rfind("overrides:"), std::string("overrides:").size(), "overrides: null");
+  fixture.write_experiment(text);
+  EXPECT_EQ(fixture.problems(), "");
+}
+
 TEST(Json, RefusesOtherTexts) {
   for (const char* text : {"", "{", "[]", "{}", R"({"format": "primus-experiment", "version": 2})",
                            R"({"format": "primus-experiment", "version": 1})"}) {

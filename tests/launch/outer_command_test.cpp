@@ -73,6 +73,8 @@ TEST(Container, Faults) {
   EXPECT_EQ(problems_of({"--image", "x"}), 0U);
   EXPECT_EQ(problems_of({}), 1U);
   EXPECT_EQ(problems_of({"--memory", "1x", "--cpus", "1.2.3", "-v", ":/a", "-v", "/a:/b:ro,zz"}), 5U);
+  EXPECT_EQ(problems_of({"--image", "x", "--volume"}), 1U);
+  EXPECT_EQ(problems_of({"--image", "x", "--device", "--env", "--volume"}), 3U);
   EXPECT_EQ(problems_of({"--image=x", "--memory=12G", "--cpus=1.5", "--volume=/a:/b:ro,Z"}), 0U);
 }
 
