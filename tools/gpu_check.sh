@@ -98,16 +98,25 @@ run_losses() {
   python3 "$root/tools/compare_curves.py" "$out/runs"
 }
 
+# Median, least and most of the steps after the fourth, and the peak of memory.
+w1_row() {
+  local ms
+  ms=$(grep -oE 'per iteration \(ms\): [0-9.]+' "$1" | awk '{print $NF}' | tail -n +5 | sort -n)
+  awk -v tokens="$2" '{v[NR] = $1} END {if (NR) printf "%7.1f (%.1f, %.1f) %9.0f", v[int((NR + 1) / 2)], v[1], v[NR],
+    tokens / v[int((NR + 1) / 2)] * 1000}' <<<"$ms"
+  grep -oE 'memory: [0-9.]+ GiB' "$1" | tail -1 | sed 's/memory:/ /'
+}
+
 run_w1() {
   cd "$root" || exit 1
   export PRIMUS_CONFIG_DIR="$root/configs" PRIMUS_WORKSPACE="$out/runs"
-  printf '%-12s %-12s %s\n' micro-batch accumulation 'last line of the log'
+  printf '%-12s %-12s %s\n' micro-batch accumulation 'ms: median (least, most)  tokens/s  peak'
   for accumulation in ${W1_ACCUMULATION:-1}; do
     for micro in ${W1_MICRO_BATCHES:-1 2 4 8}; do
       local log="$out/w1_${micro}x$accumulation.log"
       BENCH_MICRO_BATCH=$micro BENCH_GLOBAL_BATCH=$((micro * accumulation)) "$bin/primus-cli" direct -- train pretrain \
         --config bench/step/w1.yaml --moe_router_force_load_balancing True --device cuda >"$log" 2>&1 || fail "w1 $micro"
-      printf '%-12s %-12s %s\n' "$micro" "$accumulation" "$(grep -E 'iteration +12/' "$log" | tail -1)"
+      printf '%-12s %-12s %s\n' "$micro" "$accumulation" "$(w1_row "$log" $((4096 * micro * accumulation)))"
     done
   done
 }
