@@ -133,10 +133,12 @@ void bench_heads(std::int64_t query_size, std::int64_t value_size, std::int64_t 
   const double backward = product * static_cast<double>(3 * query_size + 2 * value_size);
   const std::string text =
       fmt::format("B {} S {} A {}/{} head {}/{}", kBatch, kSequence, heads, groups, query_size, value_size);
-  report_flops("attention_forward", text, forward, kAttentionForwardTeraflops,
-               measure_sets(sets, [&](Buffers& b) { ops::attention_forward(b.q, b.k, b.v, scale, b.context, b.lse); }));
+  report_flops("attention_forward", text, forward, kAttentionForwardTeraflops, measure_sets(sets, [&](Buffers& b) {
+                 ops::attention_forward(b.q, b.k, b.v, {.scale = scale}, b.context, b.lse);
+               }));
   report_flops("attention_backward", text, backward, kAttentionBackwardTeraflops, measure_sets(sets, [&](Buffers& b) {
-                 ops::attention_backward(b.dcontext, b.q, b.k, b.v, b.context, b.lse, scale, b.dq, b.dk, b.dv);
+                 ops::attention_backward(b.dcontext, b.q, b.k, b.v, b.context, b.lse, {.scale = scale}, b.dq, b.dk,
+                                         b.dv);
                }));
 }
 

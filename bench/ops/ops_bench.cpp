@@ -162,9 +162,10 @@ void bench_attention() {
       const std::string shape = fmt::format("B {} S {} A {} G {} {}/{} {}", size.batch, size.sequence, size.heads,
                                             size.groups, size.query_size, size.value_size, c10::toString(dtype));
       report("attention_forward", shape, 2.0 * scores * static_cast<double>(size.query_size + size.value_size), "FLOP",
-             measure([&] { ops::attention_forward(q, k, v, scale, context, lse); }));
+             measure([&] { ops::attention_forward(q, k, v, {.scale = scale}, context, lse); }));
       report("attention_backward", shape, 2.0 * scores * static_cast<double>(3 * size.query_size + 2 * size.value_size),
-             "FLOP", measure([&] { ops::attention_backward(dcontext, q, k, v, context, lse, scale, dq, dk, dv); }));
+             "FLOP",
+             measure([&] { ops::attention_backward(dcontext, q, k, v, context, lse, {.scale = scale}, dq, dk, dv); }));
     }
   }
 }

@@ -26,11 +26,11 @@ TEST_P(CudaAttentionTest, MatchesTheReference) {
     const Tensor dcontext = random_normal({batch, sequence, heads, value_size}, type, generator);
     Tensor context64 = poisoned({batch, sequence, heads, value_size}, at::kDouble);
     Tensor lse64 = poisoned({batch, heads, sequence}, at::kDouble);
-    ops::attention_forward(to64(q), to64(k), to64(v), scale, context64, lse64);
+    ops::attention_forward(to64(q), to64(k), to64(v), {.scale = scale}, context64, lse64);
 
     Tensor context = cuda_poisoned({batch, sequence, heads, value_size}, type);
     Tensor lse = cuda_poisoned({batch, heads, sequence}, at::kFloat);
-    ops::attention_forward(to_cuda(q), to_cuda(k), to_cuda(v), scale, context, lse);
+    ops::attention_forward(to_cuda(q), to_cuda(k), to_cuda(v), {.scale = scale}, context, lse);
     EXPECT_LE(relative_error(to64(context), context64), rounded_tolerance(type));
     EXPECT_LE(relative_error(to64(lse), lse64), 1e-5);
 
@@ -38,11 +38,13 @@ TEST_P(CudaAttentionTest, MatchesTheReference) {
     Tensor dq64 = poisoned({batch, sequence, heads, query_size}, at::kDouble);
     Tensor dk64 = poisoned({batch, sequence, groups, query_size}, at::kDouble);
     Tensor dv64 = poisoned({batch, sequence, groups, value_size}, at::kDouble);
-    ops::attention_backward(to64(dcontext), to64(q), to64(k), to64(v), context64, lse64, scale, dq64, dk64, dv64);
+    ops::attention_backward(to64(dcontext), to64(q), to64(k), to64(v), context64, lse64, {.scale = scale}, dq64, dk64,
+                            dv64);
     Tensor dq = cuda_poisoned({batch, sequence, heads, query_size}, type);
     Tensor dk = cuda_poisoned({batch, sequence, groups, query_size}, type);
     Tensor dv = cuda_poisoned({batch, sequence, groups, value_size}, type);
-    ops::attention_backward(to_cuda(dcontext), to_cuda(q), to_cuda(k), to_cuda(v), context, lse, scale, dq, dk, dv);
+    ops::attention_backward(to_cuda(dcontext), to_cuda(q), to_cuda(k), to_cuda(v), context, lse, {.scale = scale}, dq,
+                            dk, dv);
     // Probabilities and their gradients are rounded to bf16 between the products.
     const double tolerance = type == at::kFloat ? 1e-5 : 1e-2;
     if (sequence == 1) {
@@ -74,11 +76,11 @@ TEST_P(CudaAttentionTest, TakesViewsOfOneTensor) {
     const auto in = i == 0 ? gpu : std::array<Tensor, 3>{gpu[0].contiguous(), gpu[1].contiguous(), gpu[2].contiguous()};
     Tensor context = cuda_poisoned({batch, sequence, heads, value_size}, at::kBFloat16);
     Tensor lse = cuda_poisoned({batch, heads, sequence}, at::kFloat);
-    ops::attention_forward(in[0], in[1], in[2], 0.1, context, lse);
+    ops::attention_forward(in[0], in[1], in[2], {.scale = 0.1}, context, lse);
     const Tensor target = cuda_poisoned({batch, sequence, heads + 2 * groups, query_size}, at::kBFloat16);
     gradients[i] = parts(target);
-    ops::attention_backward(dcontext, in[0], in[1], in[2], context, lse, 0.1, gradients[i][0], gradients[i][1],
-                            gradients[i][2]);
+    ops::attention_backward(dcontext, in[0], in[1], in[2], context, lse, {.scale = 0.1}, gradients[i][0],
+                            gradients[i][1], gradients[i][2]);
   }
   for (int p = 0; p < 3; ++p) EXPECT_LE(relative_error(to64(gradients[0][p]), to64(gradients[1][p])), 4e-3);
 }
