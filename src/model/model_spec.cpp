@@ -251,6 +251,12 @@ void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.norm = experiment.get_string("normalization") == "LayerNorm" ? NormKind::kLayer : NormKind::kRms;
 }
 
+/// Numbers behind the decoder's are those of prediction depths, whose layers are of the last layer's kind.
+template <typename PerLayer>
+std::size_t decoder_index(const PerLayer& per_layer, int layer) {
+  return std::min(static_cast<std::size_t>(layer), per_layer.size() - 1);
+}
+
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -271,12 +277,12 @@ MixerKind ModelSpec::mixer(int layer) const {
 }
 
 std::int64_t ModelSpec::window(int layer) const {
-  return windows.empty() ? 0 : windows.at(static_cast<std::size_t>(layer));
+  return windows.empty() ? 0 : windows.at(decoder_index(windows, layer));
 }
 
 bool ModelSpec::is_rotated(int layer) const {
   if (rope.type == RopeType::kNone) return false;
-  return rotated_layers.empty() || rotated_layers.at(static_cast<std::size_t>(layer)) == Part::kPresent;
+  return rotated_layers.empty() || rotated_layers.at(decoder_index(rotated_layers, layer)) == Part::kPresent;
 }
 
 std::int64_t ModelSpec::num_heads() const {

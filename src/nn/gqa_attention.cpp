@@ -66,46 +66,56 @@ void GqaAttention::rotate(Parts& heads, const StepContext& step, ops::RopeDirect
   ops::rope_apply(step.rope.cos_SP, step.rope.sin_SP, layout_, direction, heads.key);
 }
 
-void GqaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+void GqaAttention::normalise(const Tensor& raw_TAD, const HeadNorm& norm, int rstd_slot, Saved& saved,
+                             Tensor& normed_TAD) const {
+  normed_TAD = at::empty(raw_TAD.sizes(), raw_TAD.options());
+  if (saved.is_missing(rstd_slot)) {
+    ops::rms_norm_forward(raw_TAD, norm.weight_D, norm_epsilon_, normed_TAD, saved.allocate(rstd_slot));
+  } else {
+    ops::rms_norm_apply(raw_TAD, norm.weight_D, saved.at(rstd_slot), normed_TAD);
+  }
+}
+
+GqaAttention::Parts GqaAttention::ready(const Parts& raw, Saved& saved, const StepContext& step) const {
+  if (!has_norms()) return raw;
+  Parts result = raw;
+  normalise(raw.query, query_norm_, Slot::kQueryRstd, saved, result.query);
+  normalise(raw.key, key_norm_, Slot::kKeyRstd, saved, result.key);
+  rotate(result, step, ops::RopeDirection::kForward);
+  return result;
+}
+
+void GqaAttention::project(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   Tensor& fused = saved.allocate(Slot::kQkv);
   Tensor fused_flat = flat(fused);
   ops::linear_forward(x_TH, qkv_.weight, fused_flat);
   if (qkv_bias_ != nullptr) ops::bias_add(qkv_bias_->weight, fused_flat);
-  Parts ready = parts(fused);
-  if (has_norms()) {
-    const Parts raw = ready;
-    ready.query = at::empty(raw.query.sizes(), raw.query.options());
-    ready.key = at::empty(raw.key.sizes(), raw.key.options());
-    ops::rms_norm_forward(raw.query, query_norm_.weight_D, norm_epsilon_, ready.query,
-                          saved.allocate(Slot::kQueryRstd));
-    ops::rms_norm_forward(raw.key, key_norm_.weight_D, norm_epsilon_, ready.key, saved.allocate(Slot::kKeyRstd));
-  }
-  rotate(ready, step, ops::RopeDirection::kForward);
-  Tensor& context = saved.allocate(Slot::kContext);
-  Tensor context_BSAD = by_sequence(context, step.batch);
-  core_.forward(
-      {by_sequence(ready.query, step.batch), by_sequence(ready.key, step.batch), by_sequence(ready.value, step.batch)},
-      step, context_BSAD, saved.allocate(Slot::kLogSumExp));
-  if (!ready.gate.defined()) return core_.project(flat(context), residual_TH);
-  Tensor gated = at::empty_like(context);
-  ops::output_gate_forward(context, ready.gate, gated);
-  core_.project(flat(gated), residual_TH);
+  if (has_norms()) return;
+  Parts heads = parts(fused);
+  rotate(heads, step, ops::RopeDirection::kForward);
 }
 
-GqaAttention::Parts GqaAttention::ready_again(const Parts& raw, Saved& saved, const StepContext& step) const {
-  if (!has_norms()) return raw;
-  Parts ready = raw;
-  ready.query = at::empty(raw.query.sizes(), raw.query.options());
-  ready.key = at::empty(raw.key.sizes(), raw.key.options());
-  ops::rms_norm_apply(raw.query, query_norm_.weight_D, saved.at(Slot::kQueryRstd), ready.query);
-  ops::rms_norm_apply(raw.key, key_norm_.weight_D, saved.at(Slot::kKeyRstd), ready.key);
-  rotate(ready, step, ops::RopeDirection::kForward);
-  return ready;
+void GqaAttention::attend(Saved& saved, const StepContext& step) {
+  const Parts in = ready(parts(saved.at(Slot::kQkv)), saved, step);
+  Tensor context = by_sequence(saved.allocate(Slot::kContext), step.batch);
+  core_.forward({by_sequence(in.query, step.batch), by_sequence(in.key, step.batch), by_sequence(in.value, step.batch)},
+                step, context, saved.allocate(Slot::kLogSumExp));
+}
+
+void GqaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+  project(x_TH, saved, step);
+  attend(saved, step);
+  const Tensor& context = saved.at(Slot::kContext);
+  const Tensor gate = parts(saved.at(Slot::kQkv)).gate;
+  if (!gate.defined()) return core_.project(flat(context), residual_TH);
+  Tensor gated = at::empty_like(context);
+  ops::output_gate_forward(context, gate, gated);
+  core_.project(flat(gated), residual_TH);
 }
 
 void GqaAttention::core_backward(const Tensor& dcontext_TAD, Saved& saved, const StepContext& step, Parts& gradient) {
   const Parts raw = parts(saved.at(Slot::kQkv));
-  const Parts ready = ready_again(raw, saved, step);
+  const Parts in = ready(raw, saved, step);
   // With norms, the gradients of what they gave come first.
   Parts dready = gradient;
   if (has_norms()) {

@@ -28,8 +28,13 @@ class GqaAttention final : public Sublayer {
   HeadNorm head_norm(const std::string& name, ParameterStore& parameters) const;
   Parts parts(const Tensor& fused_TAD) const;
   bool has_norms() const { return query_norm_.weight_D.defined(); }
-  /// Queries and keys as attention reads them, made again from what the projection gave.
-  Parts ready_again(const Parts& raw, Saved& saved, const StepContext& step) const;
+  /// kQkv from the normed input; kContext and kLogSumExp from kQkv.
+  void project(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  void attend(Saved& saved, const StepContext& step);
+  /// Queries and keys as attention reads them, from what kQkv holds.
+  Parts ready(const Parts& raw, Saved& saved, const StepContext& step) const;
+  /// One norm: its statistics are taken from `saved`, or left there.
+  void normalise(const Tensor& raw_TAD, const HeadNorm& norm, int rstd_slot, Saved& saved, Tensor& normed_TAD) const;
   void rotate(Parts& heads, const StepContext& step, ops::RopeDirection direction) const;
   void core_backward(const Tensor& dcontext_TAD, Saved& saved, const StepContext& step, Parts& gradient);
   void norm_backward(const Parts& dnormed, const Parts& raw, Saved& saved, Parts& gradient);

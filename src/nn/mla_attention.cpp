@@ -43,49 +43,54 @@ RopeTables MlaAttention::tables(const StepContext& step) const {
   return rotation_ == Rotation::kByPosition ? step.rope : without_rotation(step.rope);
 }
 
-void MlaAttention::query_forward(const Tensor& x_TH, Saved& saved) {
-  Tensor query_TQ = flat(saved.allocate(Slot::kQuery));
-  if (!query_down_) {
+void MlaAttention::project_down(const Tensor& x_TH, Saved& saved) {
+  if (query_down_) ops::linear_forward(x_TH, query_down_->weight.weight, saved.allocate(Slot::kQueryDown));
+  ops::linear_forward(x_TH, kv_down_.weight, saved.allocate(Slot::kKvDown));
+}
+
+Tensor MlaAttention::normalised(const Tensor& x_TL, const Parameter* norm, int rstd_slot, Saved& saved) const {
+  if (norm == nullptr) return x_TL;
+  Tensor normed_TL = workspace({x_TL.size(0), x_TL.size(1)}, x_TL);
+  if (saved.is_missing(rstd_slot)) {
+    ops::rms_norm_forward(x_TL, norm->weight, norm_epsilon_, normed_TL, saved.allocate(rstd_slot));
+  } else {
+    ops::rms_norm_apply(x_TL, norm->weight, saved.at(rstd_slot), normed_TL);
+  }
+  return normed_TL;
+}
+
+void MlaAttention::project_up(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  const std::int64_t tokens = x_TH.size(0);
+  Tensor& query = saved.allocate(Slot::kQuery);
+  Tensor query_TQ = flat(query);
+  if (query_down_) {
+    const Tensor normed = normalised(saved.at(Slot::kQueryDown), query_down_->norm, Slot::kQueryDownRstd, saved);
+    ops::linear_forward(normed, query_.weight, query_TQ);
+  } else {
     ops::linear_forward(x_TH, query_.weight, query_TQ);
-    return;
   }
-  Tensor& down = saved.allocate(Slot::kQueryDown);
-  ops::linear_forward(x_TH, query_down_->weight.weight, down);
-  if (query_down_->norm == nullptr) {
-    ops::linear_forward(down, query_.weight, query_TQ);
-    return;
-  }
-  Tensor normed = workspace({down.size(0), down.size(1)}, down);
-  ops::rms_norm_forward(down, query_down_->norm->weight, norm_epsilon_, normed, saved.allocate(Slot::kQueryDownRstd));
-  ops::linear_forward(normed, query_.weight, query_TQ);
+  const Tensor& kv_down = saved.at(Slot::kKvDown);
+  const Tensor normed_TL = normalised(kv_down.narrow(1, 0, mla_.kv_lora_rank), kv_norm_, Slot::kKvDownRstd, saved);
+  Tensor kv_TAD = workspace({tokens, mla_.num_heads, mla_.qk_head_dim + mla_.v_head_dim}, x_TH);
+  Tensor kv_flat = flat(kv_TAD);
+  ops::linear_forward(normed_TL, kv_up_.weight, kv_flat);
+  const RopeTables rope = tables(step);
+  ops::mla_assemble_forward(kv_TAD, kv_down.narrow(1, mla_.kv_lora_rank, mla_.qk_pos_emb_head_dim), rope.cos_SP,
+                            rope.sin_SP, ops::RopeLayout::kInterleaved, query, saved.allocate(Slot::kKey),
+                            saved.allocate(Slot::kValue));
+}
+
+void MlaAttention::attend(Saved& saved, const StepContext& step) {
+  Tensor context = by_sequence(saved.allocate(Slot::kContext), step.batch);
+  core_.forward({by_sequence(saved.at(Slot::kQuery), step.batch), by_sequence(saved.at(Slot::kKey), step.batch),
+                 by_sequence(saved.at(Slot::kValue), step.batch)},
+                step, context, saved.allocate(Slot::kLogSumExp));
 }
 
 void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
-  const std::int64_t tokens = x_TH.size(0);
-  query_forward(x_TH, saved);
-
-  Tensor& kv_down = saved.allocate(Slot::kKvDown);
-  ops::linear_forward(x_TH, kv_down_.weight, kv_down);
-  Tensor latent_TL = kv_down.narrow(1, 0, mla_.kv_lora_rank);
-  if (kv_norm_ != nullptr) {
-    Tensor normed_TL = workspace({tokens, mla_.kv_lora_rank}, x_TH);
-    ops::rms_norm_forward(latent_TL, kv_norm_->weight, norm_epsilon_, normed_TL, saved.allocate(Slot::kKvDownRstd));
-    latent_TL = normed_TL;
-  }
-  Tensor kv_TAD = workspace({tokens, mla_.num_heads, mla_.qk_head_dim + mla_.v_head_dim}, x_TH);
-  Tensor kv_flat = flat(kv_TAD);
-  ops::linear_forward(latent_TL, kv_up_.weight, kv_flat);
-
-  Tensor& query = saved.at(Slot::kQuery);
-  Tensor& key = saved.allocate(Slot::kKey);
-  Tensor& value = saved.allocate(Slot::kValue);
-  const RopeTables rope = tables(step);
-  ops::mla_assemble_forward(kv_TAD, kv_down.narrow(1, mla_.kv_lora_rank, mla_.qk_pos_emb_head_dim), rope.cos_SP,
-                            rope.sin_SP, ops::RopeLayout::kInterleaved, query, key, value);
-
-  Tensor context = by_sequence(saved.allocate(Slot::kContext), step.batch);
-  core_.forward({by_sequence(query, step.batch), by_sequence(key, step.batch), by_sequence(value, step.batch)}, step,
-                context, saved.allocate(Slot::kLogSumExp));
+  project_down(x_TH, saved);
+  project_up(x_TH, saved, step);
+  attend(saved, step);
   core_.project(flat(saved.at(Slot::kContext)), residual_TH);
 }
 

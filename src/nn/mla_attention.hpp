@@ -21,7 +21,12 @@ class MlaAttention final : public Sublayer {
   };
 
   RopeTables tables(const StepContext& step) const;
-  void query_forward(const Tensor& x_TH, Saved& saved);
+  /// The low-rank queries, keys and values; what is behind them, with their norms' statistics; attention itself.
+  void project_down(const Tensor& x_TH, Saved& saved);
+  void project_up(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  void attend(Saved& saved, const StepContext& step);
+  /// x_TL normed, or itself where there is no norm; its statistics are taken from `saved`, or left there.
+  Tensor normalised(const Tensor& x_TL, const Parameter* norm, int rstd_slot, Saved& saved) const;
   /// Adds the queries' share to dx_TH; returns the tensors that their weight gradients need.
   void query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
                       std::vector<Tensor>& deferred);

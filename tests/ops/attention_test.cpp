@@ -165,8 +165,9 @@ class AttentionTest : public ::testing::Test {
         inputs.dcontext.to(at::kDouble).mul(outputs.context.to(at::kDouble)).sum(3).transpose(1, 2);
     const Tensor weight_BAS = options.sink_A.to(at::kDouble).view({1, -1, 1}).sub(outputs.lse.to(at::kDouble)).exp();
     const Tensor terms_BAS = weight_BAS.mul(delta_BAS).neg();
-    const Tensor difference_A = outputs.dsink.to(at::kDouble).sub(terms_BAS.sum({0, 2})).abs();
-    EXPECT_TRUE(difference_A.le(terms_BAS.abs().sum({0, 2}).mul(1e-5)).all().item<bool>()) << difference_A;
+    const Tensor difference_A = outputs.dsink.to(at::kDouble).sub(terms_BAS.sum(at::IntArrayRef({0, 2}))).abs();
+    EXPECT_TRUE(difference_A.le(terms_BAS.abs().sum(at::IntArrayRef({0, 2})).mul(1e-5)).all().item<bool>())
+        << difference_A;
   }
 
   static void check(const Shape& shape, at::ScalarType dtype, double magnitude, Layout layout, unsigned seed,

@@ -132,7 +132,7 @@ void attention_plain_sink_backward(const Tensor& dcontext_BSAV, const Tensor& co
   const at::ScalarType wide = lse_BAS.scalar_type();
   const Tensor delta_BSA = dcontext_BSAV.to(wide).mul(context_BSAV.to(wide)).sum(3);
   const Tensor weight_BAS = sink_A.view({1, -1, 1}).sub(lse_BAS).exp_();
-  main_grad_A.sub_(weight_BAS.mul_(delta_BSA.transpose(1, 2)).sum({0, 2}));
+  main_grad_A.sub_(weight_BAS.mul_(delta_BSA.transpose(1, 2)).sum(at::IntArrayRef({0, 2})));
 }
 
 }  // namespace primus::ops
