@@ -126,7 +126,7 @@ void GqaAttention::core_backward(const Tensor& dcontext_TAD, Saved& saved, const
                         by_sequence(dready.value, step.batch)};
   core_.backward(
       by_sequence(dcontext_TAD, step.batch),
-      {by_sequence(ready.query, step.batch), by_sequence(ready.key, step.batch), by_sequence(ready.value, step.batch)},
+      {by_sequence(in.query, step.batch), by_sequence(in.key, step.batch), by_sequence(in.value, step.batch)},
       by_sequence(saved.at(Slot::kContext), step.batch), saved.at(Slot::kLogSumExp), step, dinput);
   rotate(dready, step, ops::RopeDirection::kBackward);
   if (has_norms()) norm_backward(dready, raw, saved, gradient);
