@@ -30,11 +30,13 @@ StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& setting
       parameters_(parameters),
       optimizer_(optimizer) {}
 
-nn::StepContext StepRunner::context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const {
+nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode, std::size_t num_micro_batches,
+                                    nn::WeightGradTiming timing) const {
   return {.mode = mode,
           .weight_grad = timing,
           .batch = settings_.micro_batch,
-          .rope = rope_,
+          .rope = input.positions_T.defined() ? nn::at_positions(rope_, input.positions_T) : rope_,
+          .first_key_BS = input.first_key_BS,
           .aux_scale = 1.0 / static_cast<double>(num_micro_batches),
           .groups = groups_};
 }
@@ -97,14 +99,16 @@ void StepRunner::walk(Running& running, const std::vector<schedule::Action>& act
 void StepRunner::forward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
   running.saved.at(m) = std::make_unique<nn::Saved>(declaration_, parameters_.device());
-  const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
-  running.loss_sum.add_(model_.forward(running.input->micro_batches[m], *running.saved[m], step));
+  const nn::MicroBatchInput& input = running.input->micro_batches[m];
+  const nn::StepContext step = context(input, nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
+  running.loss_sum.add_(model_.forward(input, *running.saved[m], step));
 }
 
 void StepRunner::backward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
-  const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
-  model_.backward(running.input->micro_batches[m], *running.saved.at(m), step);
+  const nn::MicroBatchInput& input = running.input->micro_batches[m];
+  const nn::StepContext step = context(input, nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
+  model_.backward(input, *running.saved.at(m), step);
   if (timing_ == nn::WeightGradTiming::kWithBackward) running.saved[m].reset();
 }
 
@@ -173,7 +177,7 @@ void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micr
 
 double StepRunner::evaluate(const nn::MicroBatchInput& input) {
   nn::Saved saved(declaration_, parameters_.device());
-  const nn::StepContext step = context(nn::Mode::kEvaluation, 1, nn::WeightGradTiming::kWithBackward);
+  const nn::StepContext step = context(input, nn::Mode::kEvaluation, 1, nn::WeightGradTiming::kWithBackward);
   return model_.forward(input, saved, step).item<double>();
 }
 

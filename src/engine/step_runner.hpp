@@ -73,7 +73,8 @@ class StepRunner {
   void read_back(Running& running);
   std::string describe_nonfinite(const StepResult& result) const;
   void collect_router_metrics(StepResult& result, std::size_t num_micro_batches);
-  nn::StepContext context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const;
+  nn::StepContext context(const nn::MicroBatchInput& input, nn::Mode mode, std::size_t num_micro_batches,
+                          nn::WeightGradTiming timing) const;
 
   model::ModelSpec spec_;
   StepSettings settings_;

@@ -12,24 +12,41 @@ namespace {
 
 using config::Experiment;
 
-RopeSpec rope_spec(const Experiment& experiment, std::int64_t rotary_dim, RopeType default_type) {
+Part part(bool is_present) {
+  return is_present ? Part::kPresent : Part::kAbsent;
+}
+
+RopeType rope_type(const Experiment& experiment, RopeType default_type) {
+  const std::string positions = experiment.get_string("position_embedding_type");
+  if (positions == "none" || positions == "learned_absolute") return RopeType::kNone;
+  if (positions == "yarn") return RopeType::kYarn;
+  const std::optional<std::string> written = experiment.get_optional_string("rope_type");
+  const RopeType type =
+      written ? (*written == "yarn" ? RopeType::kYarn : RopeType::kRope) : default_type;  // decision 8
+  return type == RopeType::kRope && experiment.get_bool("use_rope_scaling") ? RopeType::kLlama3 : type;
+}
+
+RopeSpec rope_spec(const Experiment& experiment, std::int64_t head_dim, RopeType default_type) {
   RopeSpec rope;
-  rope.rotary_dim = rotary_dim;
-  const std::optional<std::string> type = experiment.get_optional_string("rope_type");
-  rope.type = type ? (*type == "yarn" ? RopeType::kYarn : RopeType::kRope) : default_type;  // decision 8
+  // As many whole pairs as the percentage holds.
+  const double rotated = static_cast<double>(head_dim) * experiment.get_double("rotary_percent");
+  rope.rotary_dim = static_cast<std::int64_t>(rotated) / 2 * 2;
+  rope.type = rope_type(experiment, default_type);
   rope.base = experiment.get_double("rotary_base");
-  rope.scaling_factor = experiment.get_double("rotary_scaling_factor");
-  rope.original_max_position =
-      experiment.get_optional_int("original_max_position_embeddings").value_or(rope.original_max_position);
+  const bool is_llama = rope.type == RopeType::kLlama3;
+  rope.scaling_factor = experiment.get_double(is_llama ? "rope_scaling_factor" : "rotary_scaling_factor");
+  constexpr std::int64_t kLlamaLength = 8192;
+  rope.original_max_position = experiment.get_optional_int("original_max_position_embeddings")
+                                   .value_or(is_llama ? kLlamaLength : rope.original_max_position);
+  rope.rounded_range = part(experiment.get_bool("yarn_correction_range_round_to_int"));
+  rope.interpolation =
+      static_cast<double>(experiment.get_optional_int("rotary_seq_len_interpolation_factor").value_or(1));
+  rope.pairs = experiment.get_bool("rotary_interleaved") ? RopePairs::kNeighbours : RopePairs::kHalves;
   rope.beta_fast = experiment.get_double("beta_fast");
   rope.beta_slow = experiment.get_double("beta_slow");
   rope.mscale = experiment.get_double("mscale");
   rope.mscale_all_dim = experiment.get_double("mscale_all_dim");
   return rope;
-}
-
-Part part(bool is_present) {
-  return is_present ? Part::kPresent : Part::kAbsent;
 }
 
 MlaSpec mla_spec(const Experiment& experiment) {
@@ -50,6 +67,7 @@ GqaSpec gqa_spec(const Experiment& experiment) {
                              : gqa.num_heads;
   gqa.head_dim = experiment.get_optional_int("kv_channels").value_or(experiment.get_int("hidden_size") / gqa.num_heads);
   gqa.qk_norms = part(experiment.get_bool("qk_layernorm"));
+  gqa.qk_unit_norms = part(experiment.get_bool("qk_l2_norm"));
   gqa.qkv_bias = part(experiment.get_bool("add_qkv_bias") || experiment.get_bool("add_bias_linear"));
   gqa.output_gate = part(experiment.get_bool("attention_output_gate"));
   return gqa;
@@ -124,6 +142,26 @@ std::vector<MixerKind> linear_attention_mixers(const config::Value& frequency, s
   return mixers;
 }
 
+/// What an integer n means where a list names layers by 1.
+enum class Mark { kNth, kAllButNth };
+
+/// The layers that `key` names: all of them where it is null.
+std::vector<bool> marked_layers(const Experiment& experiment, const char* key, std::int64_t num_layers, Mark meaning) {
+  std::vector<bool> marked(static_cast<std::size_t>(num_layers), true);
+  const config::Value& value = experiment.setting(key).value;
+  if (value.is_null()) return marked;
+  if (const auto* every = std::get_if<std::int64_t>(&value.data)) {
+    for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+      const bool is_nth = (layer + 1) % *every == 0;
+      marked[static_cast<std::size_t>(layer)] = is_nth == (meaning == Mark::kNth);
+    }
+    return marked;
+  }
+  const std::vector<std::int64_t> pattern = config::expand_layer_pattern(value, num_layers, key);
+  for (std::size_t layer = 0; layer < marked.size(); ++layer) marked[layer] = pattern[layer] != 0;
+  return marked;
+}
+
 /// Empty where every layer has attention.
 std::vector<MixerKind> mixer_kinds(const Experiment& experiment, std::int64_t num_layers) {
   const auto all = [&](MixerKind mixer) { return std::vector(static_cast<std::size_t>(num_layers), mixer); };
@@ -159,6 +197,40 @@ GatedDeltaSpec gated_delta_spec(const Experiment& experiment) {
                         .kernel_size = experiment.get_int("linear_conv_kernel_dim")};
 }
 
+/// Keys that a query of each layer sees; empty where every layer sees all. window_attn_skip_freq: each n-th layer has
+/// no window, or a list in which 1 means one.
+std::vector<std::int64_t> attention_windows(const Experiment& experiment, std::int64_t num_layers) {
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(num_layers), 0);
+  if (experiment.get_bool("use_sink_attention") && experiment.get_int("sink_sliding_window") > 0) {
+    const std::int64_t step = experiment.get_bool("sink_window_even_layers_only") ? 2 : 1;
+    for (std::int64_t layer = 0; layer < num_layers; layer += step) {
+      windows[static_cast<std::size_t>(layer)] = experiment.get_int("sink_sliding_window");
+    }
+    return windows;
+  }
+  const config::Value& size = experiment.setting("window_size").value;
+  if (size.is_null()) return {};
+  const auto& bounds = std::get<config::Value::List>(size.data);
+  PRIMUS_CHECK(bounds.size() == 2, "window_size of {} numbers passed validation", bounds.size());
+  const std::int64_t keys_before = std::get<std::int64_t>(bounds[0].data);
+  if (keys_before < 0) return {};
+  const std::vector<bool> has_window = marked_layers(experiment, "window_attn_skip_freq", num_layers, Mark::kAllButNth);
+  for (std::size_t layer = 0; layer < windows.size(); ++layer) {
+    if (has_window[layer]) windows[layer] = keys_before + 1;
+  }
+  return windows;
+}
+
+/// no_rope_freq: each n-th layer is not rotated, or a list in which 1 means that.
+std::vector<Part> rotated_layers(const Experiment& experiment, std::int64_t num_layers) {
+  if (experiment.is_null("no_rope_freq")) return {};
+  std::vector<Part> layers;
+  for (const bool is_plain : marked_layers(experiment, "no_rope_freq", num_layers, Mark::kNth)) {
+    layers.push_back(part(!is_plain));
+  }
+  return layers;
+}
+
 /// The parts that few models have.
 void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.mixers = mixer_kinds(experiment, experiment.get_int("num_layers"));
@@ -169,10 +241,20 @@ void add_variants(const Experiment& experiment, ModelSpec& spec) {
   const bool has_sinks =
       experiment.get_bool("use_sink_attention") || experiment.get_string("softmax_type") == "learnable";
   spec.sinks = part(has_sinks);
+  spec.zero_sink = part(!has_sinks && experiment.get_string("softmax_type") == "off-by-one");
+  spec.attention_softcap = experiment.get_optional_double("attn_logit_softcapping").value_or(0.0);
+  spec.windows = attention_windows(experiment, spec.num_layers());
+  spec.rotated_layers = rotated_layers(experiment, spec.num_layers());
   if (experiment.get_string("position_embedding_type") == "learned_absolute") {
     spec.num_learned_positions = experiment.get_optional_int("max_position_embeddings").value_or(spec.seq_length);
   }
   spec.norm = experiment.get_string("normalization") == "LayerNorm" ? NormKind::kLayer : NormKind::kRms;
+}
+
+/// Numbers behind the decoder's are those of prediction depths, whose layers are of the last layer's kind.
+template <typename PerLayer>
+std::size_t decoder_index(const PerLayer& per_layer, int layer) {
+  return std::min(static_cast<std::size_t>(layer), per_layer.size() - 1);
 }
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
@@ -192,6 +274,15 @@ std::int64_t ModelSpec::num_layers_of(MixerKind mixer) const {
 
 MixerKind ModelSpec::mixer(int layer) const {
   return mixers.empty() ? MixerKind::kAttention : mixers.at(static_cast<std::size_t>(layer));
+}
+
+std::int64_t ModelSpec::window(int layer) const {
+  return windows.empty() ? 0 : windows.at(decoder_index(windows, layer));
+}
+
+bool ModelSpec::is_rotated(int layer) const {
+  if (rope.type == RopeType::kNone) return false;
+  return rotated_layers.empty() || rotated_layers.at(decoder_index(rotated_layers, layer)) == Part::kPresent;
 }
 
 std::int64_t ModelSpec::num_heads() const {

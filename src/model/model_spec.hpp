@@ -11,10 +11,14 @@
 
 namespace primus::model {
 
-enum class RopeType { kRope, kYarn };
+/// kNone: positions do not turn queries and keys. kLlama3: Llama 3.1's scaling of low frequencies.
+enum class RopeType { kNone, kRope, kLlama3, kYarn };
 
 /// A part that a model may have or not.
 enum class Part { kAbsent, kPresent };
+
+/// Which elements of a head turn together: i and i + d/2, or 2i and 2i + 1.
+enum class RopePairs { kHalves, kNeighbours };
 
 /// Rotary embedding (decision 13); `rotary_dim` elements of each head are rotated.
 struct RopeSpec {
@@ -27,6 +31,9 @@ struct RopeSpec {
   double beta_slow = 1.0;
   double mscale = 1.0;
   double mscale_all_dim = 0.0;
+  Part rounded_range = Part::kPresent;   // YaRN: the range of scaled frequencies ends at whole dimensions
+  double interpolation = 1.0;            // positions are divided by it
+  RopePairs pairs = RopePairs::kHalves;  // of grouped-query attention; latent attention turns neighbours
 };
 
 /// Multi-head latent attention: low-rank keys and values, queries direct or low-rank, position in extra elements.
@@ -47,9 +54,15 @@ struct GqaSpec {
   std::int64_t num_heads = 0;
   std::int64_t num_query_groups = 0;
   std::int64_t head_dim = 0;
-  Part qk_norms = Part::kAbsent;     // on each head's query and key
-  Part qkv_bias = Part::kAbsent;     // the output projection's bias follows ModelSpec::linear_bias
-  Part output_gate = Part::kAbsent;  // as wide as the queries
+  Part qk_norms = Part::kAbsent;       // on each head's query and key, with a weight
+  Part qk_unit_norms = Part::kAbsent;  // the same without one
+  Part qkv_bias = Part::kAbsent;       // the output projection's bias follows ModelSpec::linear_bias
+  Part output_gate = Part::kAbsent;    // as wide as the queries: each head's stands behind its query
+
+  /// Heads of the fused projection: queries (and gates), keys, values.
+  std::int64_t num_query_rows() const { return output_gate == Part::kPresent ? 2 * num_heads : num_heads; }
+  std::int64_t num_fused_heads() const { return num_query_rows() + 2 * num_query_groups; }
+  bool has_norms() const { return qk_norms == Part::kPresent || qk_unit_norms == Part::kPresent; }
 };
 
 using AttentionSpec = std::variant<MlaSpec, GqaSpec>;
@@ -128,6 +141,10 @@ struct ModelSpec {
   Part mlp_gate = Part::kPresent;          // dense MLPs and experts are gated units
   Part linear_bias = Part::kAbsent;        // biases of every linear layer but the output layer
   Part sinks = Part::kAbsent;              // a learnt logit a head in the softmax of attention
+  Part zero_sink = Part::kAbsent;          // a logit of zero there
+  double attention_softcap = 0.0;          // attention logits are softcap · tanh(logit / softcap); 0: as they are
+  std::vector<std::int64_t> windows;       // keys that a query of a layer sees, itself included; 0: all; empty: all
+  std::vector<Part> rotated_layers;        // empty: positions turn queries and keys in every layer
   std::int64_t num_learned_positions = 0;  // 0: positions are not a table of the embedding
   NormKind norm = NormKind::kRms;
   double norm_epsilon = 1e-5;
@@ -139,6 +156,8 @@ struct ModelSpec {
   std::int64_t num_layers_of(MixerKind mixer) const;
   std::int64_t num_heads() const;
   MixerKind mixer(int layer) const;
+  std::int64_t window(int layer) const;
+  bool is_rotated(int layer) const;
 
   /// Matrices of one MLP: gate, up and down, or up and down.
   std::int64_t num_mlp_matrices() const { return mlp_gate == Part::kPresent ? 3 : 2; }

@@ -51,10 +51,11 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
     const std::int64_t heads = mla->num_heads;
     const std::int64_t q_rank = mla->q_lora_rank.value_or(0);
     const std::int64_t q_rows = mla->q_lora_rank ? tokens : 0;
+    const bool has_norms = mla->latent_norms == Part::kPresent;
     return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
-             {"query_down_rstd", {q_rows}, policy.statistics, category},
+             {"query_down_rstd", {has_norms ? q_rows : 0}, policy.statistics, category},
              {"kv_down", {tokens, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
-             {"kv_down_rstd", {tokens}, policy.statistics, category},
+             {"kv_down_rstd", {has_norms ? tokens : 0}, policy.statistics, category},
              {"query", {tokens, heads, mla->query_dim()}, policy.activations, category},
              {"key", {tokens, heads, mla->query_dim()}, policy.activations, category},
              {"value", {tokens, heads, mla->v_head_dim}, policy.activations, category},
@@ -63,9 +64,12 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
             {}};
   }
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
-  return {{{"qkv", {tokens, gqa.num_heads + 2 * gqa.num_query_groups, gqa.head_dim}, policy.activations, category},
+  const std::int64_t normed = gqa.has_norms() ? tokens : 0;
+  return {{{"qkv", {tokens, gqa.num_fused_heads(), gqa.head_dim}, policy.activations, category},
            {"context", {tokens, gqa.num_heads, gqa.head_dim}, policy.activations, category},
-           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category}},
+           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category},
+           {"query_rstd", {normed, gqa.num_heads}, policy.statistics, category},
+           {"key_rstd", {normed, gqa.num_query_groups}, policy.statistics, category}},
           {}};
 }
 

@@ -48,7 +48,7 @@ struct MlaSlot {
   enum : int { kQueryDown, kQueryDownRstd, kKvDown, kKvDownRstd, kQuery, kKey, kValue, kContext, kLogSumExp };
 };
 struct GqaSlot {
-  enum : int { kQkv, kContext, kLogSumExp };
+  enum : int { kQkv, kContext, kLogSumExp, kQueryRstd, kKeyRstd };
 };
 struct MlpSlot {
   enum : int { kPreActivation };

@@ -24,7 +24,8 @@ struct StepContext {
   Mode mode = Mode::kTraining;
   WeightGradTiming weight_grad = WeightGradTiming::kWithBackward;
   model::BatchShape batch;
-  RopeTables rope;
+  RopeTables rope;         // rows by position in a sequence, or one for each token of the micro-batch
+  Tensor first_key_BS;     // of packed documents: int32, the first token that each one sees; undefined: the sequence's
   double aux_scale = 1.0;  // d(step loss) / d(auxiliary loss of a micro-batch): 1 / number of micro-batches
   comm::Groups groups = comm::Groups::single();
 };

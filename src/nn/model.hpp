@@ -9,6 +9,8 @@ namespace primus::nn {
 struct MicroBatchInput {
   Tensor ids_T;
   LossInput loss;
+  Tensor positions_T = {};   // int64, in each token's document; undefined: in its sequence
+  Tensor first_key_BS = {};  // int32, first token that each one sees; undefined: the sequence's
 };
 
 class Model {
@@ -27,7 +29,10 @@ class Model {
   std::vector<TransformerLayer>& layers() { return layers_; }
 
  private:
+  void add_positions(const MicroBatchInput& input, const StepContext& step, Tensor& x_TH) const;
+
   Parameter& embedding_;
+  Parameter* positions_ = nullptr;  // learnt ones
   std::vector<TransformerLayer> layers_;
   OutputLayer output_;
 };

@@ -35,6 +35,10 @@ void Saved::release(int slot) {
   tensors_.at(static_cast<std::size_t>(slot)).reset();
 }
 
+bool Saved::is_missing(int slot) const {
+  return declared(slot).num_elements() > 0 && !tensors_.at(static_cast<std::size_t>(slot)).defined();
+}
+
 void Saved::release_all() {
   for (Tensor& tensor : tensors_) tensor.reset();
   for (Saved& layer : children_) layer.release_all();

@@ -21,6 +21,8 @@ class Saved {
   /// The tensor of a slot; InternalError if it is not there.
   Tensor& at(int slot);
   void release(int slot);
+  /// Does the model have this slot's tensor, and is it not there: dropped, to be made again?
+  bool is_missing(int slot) const;
   Saved& child(int index) { return children_.at(static_cast<std::size_t>(index)); }
 
   /// Everything of this layer and its sublayers.

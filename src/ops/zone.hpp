@@ -19,6 +19,8 @@ enum class Zone : int {
   kAttentionBackward,
   kRmsNorm,
   kRope,
+  kBias,
+  kOutputGate,
   kRouter,
   kPermute,
   kSwiglu,
@@ -28,7 +30,7 @@ enum class Zone : int {
   kOptimizer,
   kZeroGradients,
 };
-inline constexpr int kNumZones = 18;
+inline constexpr int kNumZones = static_cast<int>(Zone::kZeroGradients) + 1;
 std::string_view name(Zone zone);
 
 enum class ZoneTimers { kOff, kOn };

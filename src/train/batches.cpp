@@ -22,10 +22,17 @@ StepBatches to_tensors(const std::vector<data::GptBatch>& batches, at::ScalarTyp
   for (const data::GptBatch& batch : batches) step.num_tokens += static_cast<double>(batch.num_valid);
   step.num_tokens = std::max(step.num_tokens, 1.0);
   for (const data::GptBatch& batch : batches) {
+    const at::Tensor positions_T =
+        batch.positions.empty() ? at::Tensor() : copy_of(batch.positions, at::kLong).to(device);
+    const at::Tensor first_key_BS = batch.first_keys.empty()
+                                        ? at::Tensor()
+                                        : copy_of(batch.first_keys, at::kInt).view({batch.batch_size, -1}).to(device);
     step.micro_batches.push_back({.ids_T = copy_of(batch.tokens, at::kLong).to(device),
                                   .loss = {.label_T = copy_of(batch.labels, at::kLong).to(device),
                                            .mask_T = copy_of(batch.loss_mask, at::kFloat).to(device).to(dtype),
-                                           .inverse_num_tokens = 1.0 / step.num_tokens}});
+                                           .inverse_num_tokens = 1.0 / step.num_tokens},
+                                  .positions_T = positions_T,
+                                  .first_key_BS = first_key_BS});
   }
   return step;
 }

@@ -26,6 +26,8 @@ data::DataOptions data_options(const config::Experiment& experiment, const RunOp
   data.vocab_size = experiment.get_int("vocab_size");
   data.eod = tokenizer->eod();
   data.eod_mask_loss = experiment.get_bool("eod_mask_loss");
+  data.reset_position_ids = experiment.get_bool("reset_position_ids");
+  data.reset_attention_mask = experiment.get_bool("reset_attention_mask");
   data.dataloader_type = experiment.get_optional_string("dataloader_type").value_or("single") == "cyclic"
                              ? data::DataloaderType::kCyclic
                              : data::DataloaderType::kSingle;

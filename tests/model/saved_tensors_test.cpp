@@ -26,6 +26,21 @@ TEST(SavedTensorsTest, DeepSeekV2LiteLayersByHand) {
   EXPECT_EQ(layer_saved(spec, policy, batch, 1).size_bytes(), norms + attention + router + experts);
 }
 
+// Norms on queries and keys: 32 + 2·4 heads of 128 as the projection gave them, and a factor for each normed head.
+TEST(SavedTensorsTest, NormsOnQueriesAndKeysByHand) {
+  NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  const BatchShape batch{.num_sequences = 1, .seq_length = 4096};
+  const ModelSpec with = preset_spec("qwen3_30B_A3B");
+  const std::int64_t fused = 2 * (32 + 2 * 4) * 128;
+  const std::int64_t context = 2 * 32 * 128 + 4 * 32;
+  EXPECT_EQ(attention_saved(with, policy, batch).size_bytes(), 4096 * (fused + context + 4 * (32 + 4)));
+  const ModelSpec without = preset_spec("qwen3_30B_A3B", {"--qk_layernorm", "False"});
+  EXPECT_EQ(attention_saved(without, policy, batch).size_bytes(), 4096 * (fused + context));
+  const ModelSpec gated = preset_spec("qwen3_30B_A3B", {"--attention_output_gate", "True"});
+  EXPECT_EQ(attention_saved(gated, policy, batch).size_bytes(), 4096 * (fused + 2 * 32 * 128 + context + 4 * (32 + 4)));
+}
+
 TEST(SavedTensorsTest, FusedLossNeverHoldsTheLogits) {
   const ModelSpec spec = preset_spec("deepseek_v2_lite");
   const NumericPolicy policy;

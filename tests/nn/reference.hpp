@@ -20,8 +20,16 @@ ReferenceParameters reference_parameters(const nn::ParameterStore& store);
 /// zero). `worst` names the parameter.
 double worst_gradient_error(const nn::ParameterStore& store, const ReferenceParameters& reference, std::string* worst);
 
+/// Packed samples: each token's position and the first token that it sees, [B, S] of any integer type. Undefined: the
+/// sequence is one document.
+struct PackedDocuments {
+  Tensor position_BS;
+  Tensor first_key_BS;
+};
+
 /// x_BSH -> attention's output [B, S, H].
-Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p);
+Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                           const PackedDocuments& packed = {});
 
 /// Output and auxiliary loss (coefficient included) of a dense or MoE block on the normed input x_BSH.
 struct ReferenceBlock {
@@ -32,7 +40,7 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, 
                              const ReferenceParameters& p);
 
 Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
-                       Tensor* aux_loss);
+                       Tensor* aux_loss, const PackedDocuments& packed = {});
 
 /// ids and labels [B, S]: masked sum of token losses, and the sum of the layers' auxiliary losses.
 struct ReferenceLoss {
@@ -40,6 +48,7 @@ struct ReferenceLoss {
   Tensor aux_loss;
 };
 ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, const Tensor& mask_BS,
-                              const model::ModelSpec& spec, const ReferenceParameters& p);
+                              const model::ModelSpec& spec, const ReferenceParameters& p,
+                              const PackedDocuments& packed = {});
 
 }  // namespace primus::test

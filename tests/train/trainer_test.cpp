@@ -2,6 +2,7 @@
 // it.
 #include "train/trainer.hpp"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "base/files.hpp"
 #include "config/resolve.hpp"
@@ -62,6 +64,19 @@ class TrainerTest : public ::testing::Test {
         .experiment;
   }
 
+  /// Data of many documents of a few tokens each.
+  std::string short_documents() const {
+    std::vector<std::string> inputs;
+    for (int i = 0; i < 60; ++i) {
+      const fs::path file = folder_ / fmt::format("short_{}.txt", i);
+      std::ofstream text(file);
+      for (int j = 0; j < 3 + i % 7; ++j) text << static_cast<char>('a' + (i * (j + 3) + j * j) % 26);
+      inputs.push_back(file.string());
+    }
+    data::prepare({.inputs = inputs, .output_prefix = (folder_ / "short").string()}, {});
+    return (folder_ / "short_text_document").string();
+  }
+
   RunSummary run(const config::Experiment& what) {
     Trainer trainer(what);
     Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
@@ -99,6 +114,79 @@ TEST_F(TrainerTest, TwoRunsAreBitEqual) {
   EXPECT_EQ(first, losses());
   run(experiment({"--seed", "4321"}));
   EXPECT_NE(first, losses());
+}
+
+// Keys of attention and positions reach the model: each changes what is computed, and the model still learns.
+TEST_F(TrainerTest, AttentionKeysReachTheModel) {
+  const std::vector<std::string> grouped = {"--multi_latent_attention",
+                                            "False",
+                                            "--qk_layernorm",
+                                            "False",
+                                            "--group_query_attention",
+                                            "True",
+                                            "--num_query_groups",
+                                            "1",
+                                            "--train_iters",
+                                            "6",
+                                            "--eval_iters",
+                                            "0"};
+  const auto loss_with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = grouped;
+    all.insert(all.end(), more.begin(), more.end());
+    const RunSummary summary = run(experiment(all));
+    EXPECT_EQ(summary.num_skipped, 0);
+    EXPECT_LT(summary.last_loss, summary.first_loss) << (more.empty() ? "" : more.front());
+    return summary.last_loss;
+  };
+  std::vector<std::vector<std::string>> variants = {
+      {},
+      {"--qk_layernorm", "True"},
+      {"--qk_l2_norm", "True"},
+      {"--attention_output_gate", "True"},
+      {"--softmax_type", "off-by-one"},
+      {"--use_sink_attention", "True"},
+      {"--use_sink_attention", "True", "--sink_sliding_window", "3"},
+      {"--use_sink_attention", "True", "--sink_sliding_window", "3", "--sink_window_even_layers_only", "False"},
+      {"--window_size", "3,0"},
+      {"--window_size", "3,0", "--window_attn_skip_freq", "2"},
+      {"--window_size", "3,0", "--window_attn_skip_freq", "[0,1]"},
+      {"--no_rope_freq", "2"},
+      {"--attn_logit_softcapping", "0.01"},
+      {"--rotary_percent", "0.5"},
+      {"--rotary_interleaved", "True"},
+      {"--rotary_seq_len_interpolation_factor", "4"},
+      {"--use_rope_scaling", "True", "--rope_scaling_factor", "4", "--original_max_position_embeddings", "16"},
+      {"--rope_type", "yarn", "--rotary_scaling_factor", "4", "--original_max_position_embeddings", "16"},
+      {"--rope_type", "yarn", "--rotary_scaling_factor", "4", "--original_max_position_embeddings", "16",
+       "--yarn_correction_range_round_to_int", "False"},
+      {"--position_embedding_type", "none"},
+      {"--position_embedding_type", "learned_absolute"}};
+  std::map<double, std::string> seen;
+  for (const std::vector<std::string>& variant : variants) {
+    const std::string name = fmt::format("{}", fmt::join(variant, " "));
+    const auto [same, is_new] = seen.emplace(loss_with(variant), name);
+    EXPECT_TRUE(is_new) << name << " computes what '" << same->second << "' computes";
+  }
+  // A learnt sink that begins at zero computes what a sink of zero does, until it moves; and a wide window nothing.
+  EXPECT_EQ(loss_with({"--window_size", "31,0"}), loss_with({}));
+  EXPECT_EQ(loss_with({"--softmax_type", "learnable"}), loss_with({"--use_sink_attention", "True"}));
+}
+
+// Documents of a few tokens side by side: masks and positions change the loss, and the model learns with both.
+TEST_F(TrainerTest, PackedDocumentsReachTheModel) {
+  std::vector<double> losses;
+  for (const char* keys : {"False False", "True False", "False True", "True True"}) {
+    const std::string positions = std::string(keys).substr(0, std::string(keys).find(' '));
+    const std::string mask = std::string(keys).substr(positions.size() + 1);
+    const RunSummary summary =
+        run(experiment({"--train_data_path", short_documents(), "--valid_data_path", short_documents(), "--train_iters",
+                        "8", "--eval_iters", "0", "--reset_position_ids", positions, "--reset_attention_mask", mask,
+                        "--eod_mask_loss", "True"}));
+    EXPECT_EQ(summary.num_skipped, 0);
+    EXPECT_LT(summary.last_loss, summary.first_loss);
+    for (const double other : losses) EXPECT_NE(summary.last_loss, other) << keys;
+    losses.push_back(summary.last_loss);
+  }
 }
 
 TEST_F(TrainerTest, EvaluationDoesNotTouchTraining) {
