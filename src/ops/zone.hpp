@@ -22,13 +22,14 @@ enum class Zone : int {
   kRouter,
   kPermute,
   kSwiglu,
+  kBias,
   kEmbedding,
   kLoss,
   kGradientNorm,
   kOptimizer,
   kZeroGradients,
 };
-inline constexpr int kNumZones = 18;
+inline constexpr int kNumZones = 19;
 std::string_view name(Zone zone);
 
 enum class ZoneTimers { kOff, kOn };
