@@ -84,7 +84,7 @@ constexpr Key kKimiK3[] = {
   planned_detail("quantile_balancing_center_bias", kBool, "true", "", "Quantile rule: biases are kept around zero."),
   planned_detail("quantile_balancing_update_interval", kInt, "1", ">=1", "Quantile rule: steps between updates."),
   planned_detail("quantile_balancing_ema_decay", kReal, "null", "0..<1", "Quantile rule: decay of the histogram's mean over steps."),
-  planned_detail("moe_router_quantile_balancing_ema", kReal, "0.0", "0..1", "Quantile balancing: decay of the mean over steps."),
+  works("moe_router_quantile_balancing_ema", kReal, "0.0", "0..1", "Quantile balancing: decay of the mean over steps."),
   planned_detail("mtp_layer_type", kText, "null", "mirror_last", "Kind of the prediction depth's layer."),
 };
 

@@ -171,15 +171,17 @@ std::string nearest_word(const std::string& text, const std::vector<std::string>
 
 std::optional<TypeFault> outside_allowed(const Value& value, const Node& node, const Key& key) {
   if (key.allowed.empty()) return std::nullopt;
-  if (is_range(key.allowed)) {
-    const auto* integer = std::get_if<std::int64_t>(&value.data);
-    const double number = integer ? static_cast<double>(*integer) : std::get<double>(value.data);
-    if (in_range(number, key.allowed)) return std::nullopt;
-    return TypeFault{"out of range", expected_text(key), found_text(node), ""};
-  }
-  const std::vector<std::string> words = split(key.allowed, '|');
   std::vector<Value> candidates{value};
   if (const auto* list = std::get_if<Value::List>(&value.data)) candidates = *list;
+  if (is_range(key.allowed)) {
+    for (const Value& candidate : candidates) {
+      const auto* integer = std::get_if<std::int64_t>(&candidate.data);
+      const double number = integer ? static_cast<double>(*integer) : std::get<double>(candidate.data);
+      if (!in_range(number, key.allowed)) return TypeFault{"out of range", expected_text(key), found_text(node), ""};
+    }
+    return std::nullopt;
+  }
+  const std::vector<std::string> words = split(key.allowed, '|');
   for (const Value& candidate : candidates) {
     const std::string& text = std::get<std::string>(candidate.data);
     if (std::find(words.begin(), words.end(), text) != words.end()) continue;

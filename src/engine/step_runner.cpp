@@ -30,15 +30,24 @@ StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& setting
       parameters_(parameters),
       optimizer_(optimizer) {}
 
-nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode, std::size_t num_micro_batches,
-                                    nn::WeightGradTiming timing) const {
+nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode) const {
   return {.mode = mode,
-          .weight_grad = timing,
           .batch = settings_.micro_batch,
           .rope = input.positions_T.defined() ? nn::at_positions(rope_, input.positions_T) : rope_,
           .first_key_BS = input.first_key_BS,
-          .aux_scale = 1.0 / static_cast<double>(num_micro_batches),
           .groups = groups_};
+}
+
+nn::StepContext StepRunner::training_context(const Running& running, std::size_t micro_batch) const {
+  const StepInput& input = *running.input;
+  const std::int64_t sample =
+      input.first_sample + static_cast<std::int64_t>(micro_batch) * settings_.micro_batch.num_sequences;
+  nn::StepContext step = context(input.micro_batches[micro_batch], nn::Mode::kTraining);
+  step.weight_grad = timing_;
+  step.aux_scale = 1.0 / static_cast<double>(input.micro_batches.size());
+  step.first_token = sample * settings_.micro_batch.seq_length;
+  step.seed = settings_.seed;
+  return step;
 }
 
 StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const StepInput& input) {
@@ -51,7 +60,7 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   optimizer_.set_rates({.learning_rate = input.learning_rate, .weight_decay = input.weight_decay});
   parameters_.zero_main_gradients();
   for (nn::TransformerLayer& layer : model_.layers()) {
-    if (layer.moe() != nullptr) layer.moe()->reset_metrics();
+    if (layer.moe() != nullptr) layer.moe()->router().reset_metrics();
   }
   const bool has_weight_grad = std::any_of(actions.begin(), actions.end(), [](const schedule::Action& action) {
     return action.kind == schedule::ActionKind::kWeightGrad;
@@ -99,16 +108,14 @@ void StepRunner::walk(Running& running, const std::vector<schedule::Action>& act
 void StepRunner::forward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
   running.saved.at(m) = std::make_unique<nn::Saved>(declaration_, parameters_.device());
-  const nn::MicroBatchInput& input = running.input->micro_batches[m];
-  const nn::StepContext step = context(input, nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
-  running.loss_sum.add_(model_.forward(input, *running.saved[m], step));
+  const nn::StepContext step = training_context(running, m);
+  running.loss_sum.add_(model_.forward(running.input->micro_batches[m], *running.saved[m], step));
 }
 
 void StepRunner::backward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
-  const nn::MicroBatchInput& input = running.input->micro_batches[m];
-  const nn::StepContext step = context(input, nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
-  model_.backward(input, *running.saved.at(m), step);
+  const nn::StepContext step = training_context(running, m);
+  model_.backward(running.input->micro_batches[m], *running.saved.at(m), step);
   if (timing_ == nn::WeightGradTiming::kWithBackward) running.saved[m].reset();
 }
 
@@ -145,7 +152,12 @@ void StepRunner::read_back(Running& running) {
   result.loss = sums.data_ptr<double>()[0] / running.input->num_tokens;
   result.grad_norm = std::sqrt(sums.data_ptr<double>()[1]);
   collect_router_metrics(result, running.input->micro_batches.size());
-  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+    for (nn::TransformerLayer& layer : model_.layers()) {
+      if (layer.moe() != nullptr) layer.moe()->router().update_bias(groups_.data);
+    }
+    return;
+  }
   result.outcome = StepOutcome::kSkippedNonFinite;
   result.nonfinite = describe_nonfinite(result);
 }
@@ -153,13 +165,13 @@ void StepRunner::read_back(Running& running) {
 void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {
   std::vector<int> layers;
   std::vector<at::Tensor> counts;
-  std::vector<at::Tensor> aux_losses;
+  std::vector<at::Tensor> losses;
   for (std::size_t layer = 0; layer < model_.layers().size(); ++layer) {
     const nn::Moe* moe = model_.layers()[layer].moe();
     if (moe == nullptr) continue;
     layers.push_back(static_cast<int>(layer));
     counts.push_back(moe->metrics().tokens_per_expert_E);
-    aux_losses.push_back(moe->metrics().aux_loss_1);
+    losses.push_back(moe->metrics().loss_4);
   }
   if (layers.empty()) return;
   // One copy for all layers: each would be a wait of its own on a GPU.
@@ -169,15 +181,25 @@ void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micr
     const auto* first = counts_LE.data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
     result.expert_loads.push_back(expert_load(layers[i], {first, static_cast<std::size_t>(num_experts)}));
   }
-  if (!spec_.moe || spec_.moe->router.aux_loss_coefficient == 0.0) return;
-  const double aux_sum = at::cat(aux_losses).to(at::kDouble).sum().item<double>();
-  result.load_balancing_loss = aux_sum / spec_.moe->router.aux_loss_coefficient /
-                               static_cast<double>(result.expert_loads.size() * num_micro_batches);
+  const at::Tensor loss_L4 = at::cat(losses).to(at::kDouble).to(at::kCPU).view({std::ssize(layers), -1});
+  const auto count = static_cast<double>(result.expert_loads.size() * num_micro_batches);
+  const auto mean = [&](int loss) { return loss_L4.select(1, loss).sum().item<double>() / count; };
+  const model::RouterLosses& coefficients = spec_.moe->router.losses;
+  double num_ways = 0.0;
+  for (const auto& [loss, coefficient] : {std::pair<int, double>{ops::RouterLoss::kAux, coefficients.aux},
+                                          {ops::RouterLoss::kSeqAux, coefficients.seq_aux},
+                                          {ops::RouterLoss::kGlobalAux, coefficients.global_aux}}) {
+    if (coefficient == 0.0) continue;
+    result.load_balancing_loss += mean(loss) / coefficient;
+    num_ways += 1.0;
+  }
+  result.load_balancing_loss /= std::max(num_ways, 1.0);
+  if (coefficients.z != 0.0) result.z_loss = mean(ops::RouterLoss::kZ) / coefficients.z;
 }
 
 double StepRunner::evaluate(const nn::MicroBatchInput& input) {
   nn::Saved saved(declaration_, parameters_.device());
-  const nn::StepContext step = context(input, nn::Mode::kEvaluation, 1, nn::WeightGradTiming::kWithBackward);
+  const nn::StepContext step = context(input, nn::Mode::kEvaluation);
   return model_.forward(input, saved, step).item<double>();
 }
 

@@ -15,11 +15,13 @@ struct StepSettings {
   model::LossFusion loss_fusion = model::LossFusion::kFused;
   model::BatchShape micro_batch;
   double clip_grad = 1.0;
+  std::uint64_t seed = 0;  // of random numbers in forward passes
 };
 
 struct StepInput {
   std::span<const nn::MicroBatchInput> micro_batches;
-  double num_tokens = 1.0;  // of the step, those that count
+  double num_tokens = 1.0;        // of the step, those that count
+  std::int64_t first_sample = 0;  // of the step in the run: its tokens key random numbers
   double learning_rate = 0.0;
   double weight_decay = 0.0;
 };
@@ -35,9 +37,11 @@ enum class StepOutcome { kUpdated, kSkippedNonFinite };
 
 struct StepResult {
   StepOutcome outcome = StepOutcome::kUpdated;
-  double loss = 0.0;                 // token mean of the step
-  double grad_norm = 0.0;            // before clipping
-  double load_balancing_loss = 0.0;  // mean over MoE layers and micro-batches, without its coefficient: 1 is balanced
+  double loss = 0.0;       // token mean of the step
+  double grad_norm = 0.0;  // before clipping
+  double load_balancing_loss =
+      0.0;              // mean over MoE layers, micro-batches and ways, without coefficients: 1 is balanced
+  double z_loss = 0.0;  // mean over MoE layers and micro-batches, without its coefficient
   std::vector<ExpertLoad> expert_loads;
   std::string nonfinite;  // what is not finite and where it shows first, when skipped
 };
@@ -73,8 +77,8 @@ class StepRunner {
   void read_back(Running& running);
   std::string describe_nonfinite(const StepResult& result) const;
   void collect_router_metrics(StepResult& result, std::size_t num_micro_batches);
-  nn::StepContext context(const nn::MicroBatchInput& input, nn::Mode mode, std::size_t num_micro_batches,
-                          nn::WeightGradTiming timing) const;
+  nn::StepContext context(const nn::MicroBatchInput& input, nn::Mode mode) const;
+  nn::StepContext training_context(const Running& running, std::size_t micro_batch) const;
 
   model::ModelSpec spec_;
   StepSettings settings_;

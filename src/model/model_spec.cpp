@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "config/layer_pattern.hpp"
@@ -80,14 +81,50 @@ ScoreFunction score_function(const std::string& name) {
   return ScoreFunction::kSqrtSoftplus;
 }
 
-LoadBalancing load_balancing(const std::string& name) {
-  if (name == "none") return LoadBalancing::kNone;
-  if (name == "aux_loss") return LoadBalancing::kAuxLoss;
-  if (name == "seq_aux_loss") return LoadBalancing::kSeqAuxLoss;
-  if (name == "global_aux_loss") return LoadBalancing::kGlobalAuxLoss;
-  if (name == "sinkhorn") return LoadBalancing::kSinkhorn;
-  PRIMUS_CHECK(name == "quantile_balancing", "moe_router_load_balancing_type '{}' passed validation", name);
-  return LoadBalancing::kQuantile;
+/// Adds one way of balancing to the router.
+void add_balancing(const std::string& name, double coefficient, RouterSpec& router) {
+  if (name == "none") return;
+  if (name == "aux_loss") {
+    router.losses.aux = coefficient;
+  } else if (name == "seq_aux_loss") {
+    router.losses.seq_aux = coefficient;
+  } else if (name == "global_aux_loss") {
+    router.losses.global_aux = coefficient;
+  } else if (name == "sinkhorn") {
+    router.assignment = RouterSpec::Assignment::kSinkhorn;
+  } else {
+    PRIMUS_CHECK(name == "quantile_balancing", "moe_router_load_balancing_type '{}' passed validation", name);
+    router.assignment = RouterSpec::Assignment::kQuantile;
+  }
+}
+
+void add_balancing(const Experiment& experiment, RouterSpec& router) {
+  const std::vector<std::string> types = experiment.get_strings("moe_router_load_balancing_type");
+  const std::vector<double> coefficients = experiment.get_doubles("moe_aux_loss_coeff");
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    add_balancing(types[i], coefficients.at(coefficients.size() == 1 ? 0 : i), router);
+  }
+  router.losses.z = experiment.get_optional_double("moe_z_loss_coeff").value_or(0.0);
+  router.quantile_ema = experiment.get_double("moe_router_quantile_balancing_ema");
+}
+
+/// What is measured with, and not trained.
+void add_forced_routing(const Experiment& experiment, RouterSpec& router) {
+  if (experiment.get_bool("moe_router_force_load_balancing")) {
+    router.balance = experiment.get_string("moe_router_force_load_balancing_type") == "even"
+                         ? RouterSpec::Balance::kForced
+                         : RouterSpec::Balance::kRandom;
+  }
+  router.forced_imbalance = experiment.get_optional_double("moe_router_force_biased");
+}
+
+std::optional<ExpertCapacity> expert_capacity(const Experiment& experiment) {
+  const auto factor = experiment.get_optional_double("moe_expert_capacity_factor");
+  if (!factor) return std::nullopt;
+  ExpertCapacity capacity{.factor = *factor};
+  if (experiment.get_string("moe_token_drop_policy") == "position") capacity.drop = ExpertCapacity::Drop::kPosition;
+  if (experiment.get_bool("moe_pad_expert_input_to_capacity")) capacity.free_rows = ExpertCapacity::FreeRows::kKept;
+  return capacity;
 }
 
 RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {
@@ -97,15 +134,38 @@ RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {
   router.score_function = score_function(experiment.get_string("moe_router_score_function"));
   router.softmax_order = experiment.get_bool("moe_router_pre_softmax") ? SoftmaxOrder::kPre : SoftmaxOrder::kPost;
   router.scaling_factor = experiment.get_optional_double("moe_router_topk_scaling_factor").value_or(1.0);
-  router.load_balancing = load_balancing(experiment.get_string("moe_router_load_balancing_type"));
-  router.aux_loss_coefficient = experiment.get_double("moe_aux_loss_coeff");
+  add_balancing(experiment, router);
+  add_forced_routing(experiment, router);
   router.num_groups = experiment.get_optional_int("moe_router_num_groups");
   router.group_top_k = experiment.get_optional_int("moe_router_group_topk");
-  router.balance = experiment.get_bool("moe_router_force_load_balancing") ? RouterSpec::Balance::kForced
-                                                                          : RouterSpec::Balance::kLearnt;
+  router.group_score = experiment.get_string("moe_router_group_score") == "max" ? RouterSpec::GroupScore::kMax
+                                                                                : RouterSpec::GroupScore::kSumOfBest;
+  router.input_jitter = experiment.get_optional_double("moe_input_jitter_eps").value_or(0.0);
+  router.logit_softcap = experiment.get_optional_double("router_logit_softcapping").value_or(0.0);
+  router.capacity = expert_capacity(experiment);
+  router.expert_bias_rate = experiment.get_double("moe_router_bias_update_rate");
   router.expert_bias =
       experiment.get_bool("moe_router_enable_expert_bias") ? RouterSpec::ExpertBias::kOn : RouterSpec::ExpertBias::kOff;
   return router;
+}
+
+/// Megatron's choice: with its fused kernel a biased GELU is the tanh form, else it is exact.
+ActivationSpec activation_spec(const Experiment& experiment) {
+  using Function = ActivationSpec::Function;
+  ActivationSpec activation;
+  activation.clamp = experiment.get_optional_double("activation_func_clamp_value");
+  activation.linear_offset = experiment.get_double("glu_linear_offset");
+  if (experiment.get_bool("swiglu")) {
+    activation.function = Function::kSilu;
+  } else if (experiment.get_bool("quick_geglu")) {
+    activation.function = Function::kQuickGelu;
+  } else if (experiment.get_bool("squared_relu")) {
+    activation.function = Function::kSquaredRelu;
+  } else {
+    const bool is_fused = experiment.get_bool("bias_gelu_fusion") && experiment.get_bool("add_bias_linear");
+    activation.function = experiment.get_bool("openai_gelu") || is_fused ? Function::kTanhGelu : Function::kGelu;
+  }
+  return activation;
 }
 
 /// Megatron's default: 4·hidden, and with a gated activation 2/3 of it, rounded to 64.
@@ -237,6 +297,7 @@ void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.gated_delta = gated_delta_spec(experiment);
   spec.short_convolution = {experiment.get_int("conv_L_cache"), part(experiment.get_bool("conv_bias"))};
   spec.mlp_gate = part(experiment.get_bool("swiglu") || experiment.get_bool("quick_geglu"));
+  spec.activation = activation_spec(experiment);
   spec.linear_bias = part(experiment.get_bool("add_bias_linear"));
   const bool has_sinks =
       experiment.get_bool("use_sink_attention") || experiment.get_string("softmax_type") == "learnable";
@@ -262,6 +323,14 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 }
 
 }  // namespace
+
+std::int64_t RouterSpec::num_expert_rows(std::int64_t tokens) const {
+  if (!capacity) return tokens * top_k;
+  const double share = static_cast<double>(tokens * top_k) / static_cast<double>(num_experts);
+  const auto bound = static_cast<std::int64_t>(std::ceil(share * capacity->factor));
+  const std::int64_t rows = num_experts * std::min(tokens, bound);
+  return capacity->free_rows == ExpertCapacity::FreeRows::kKept ? rows : std::min(rows, tokens * top_k);
+}
 
 std::int64_t ModelSpec::num_moe_layers() const {
   return std::count(layers.begin(), layers.end(), LayerKind::kMoe);

@@ -69,7 +69,29 @@ using AttentionSpec = std::variant<MlaSpec, GqaSpec>;
 
 enum class ScoreFunction { kSoftmax, kSigmoid, kSqrtSoftplus };
 enum class SoftmaxOrder { kPre, kPost };
-enum class LoadBalancing { kNone, kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn, kQuantile };
+
+/// Coefficients of what the router adds to the loss; 0: nothing.
+struct RouterLosses {
+  double aux = 0.0;         // balance of a micro-batch
+  double seq_aux = 0.0;     // of each sequence
+  double global_aux = 0.0;  // of the step's micro-batches so far
+  double z = 0.0;           // size of the logits
+
+  bool has_balance() const { return aux != 0.0 || seq_aux != 0.0 || global_aux != 0.0; }
+};
+
+/// Bound on the tokens of one expert: ceil(T·K/E · factor).
+struct ExpertCapacity {
+  double factor = 1.0;
+  enum class Drop {
+    kProbability,
+    kPosition
+  } drop = Drop::kProbability;  // what goes first: the least probable, or the last
+  enum class FreeRows {
+    kLeftOut,
+    kKept
+  } free_rows = FreeRows::kLeftOut;  // kept: every expert computes its full capacity
+};
 
 struct RouterSpec {
   std::int64_t num_experts = 0;
@@ -77,12 +99,30 @@ struct RouterSpec {
   ScoreFunction score_function = ScoreFunction::kSoftmax;
   SoftmaxOrder softmax_order = SoftmaxOrder::kPost;
   double scaling_factor = 1.0;
-  LoadBalancing load_balancing = LoadBalancing::kNone;
-  double aux_loss_coefficient = 0.0;
+  RouterLosses losses;
+  /// How experts are chosen by their scores: the best ones, or spread evenly over the micro-batch, or after a learnt
+  /// quantile is taken from their logits.
+  enum class Assignment { kTopK, kSinkhorn, kQuantile } assignment = Assignment::kTopK;
+  double quantile_ema = 0.0;  // decay of the quantile's mean over steps
   std::optional<std::int64_t> num_groups;
   std::optional<std::int64_t> group_top_k;
-  enum class Balance { kLearnt, kForced } balance = Balance::kLearnt;  // forced: experts take turns, for benchmarks
+  enum class GroupScore { kMax, kSumOfBest } group_score = GroupScore::kSumOfBest;
+  /// Forced: experts take turns; random: normal numbers take the logits' place. For benchmarks.
+  enum class Balance { kLearnt, kForced, kRandom } balance = Balance::kLearnt;
+  /// Random logits that favour some experts: standard deviation of the favour; negative: the same in every pass.
+  std::optional<double> forced_imbalance;
   enum class ExpertBias { kOff, kOn } expert_bias = ExpertBias::kOff;
+  double expert_bias_rate = 0.0;  // step of the bias after an iteration
+  double input_jitter = 0.0;      // the router's input is multiplied by 1 − jitter .. 1 + jitter in training
+  double logit_softcap = 0.0;     // 0: none
+  std::optional<ExpertCapacity> capacity;
+
+  /// Rows of the balancing losses' slopes: sequences, or the micro-batch as one.
+  std::int64_t num_slopes(std::int64_t num_sequences) const {
+    return !losses.has_balance() ? 0 : losses.seq_aux != 0.0 ? num_sequences : 1;
+  }
+  /// Rows that all experts together have room for.
+  std::int64_t num_expert_rows(std::int64_t tokens) const;
 };
 
 /// Routed experts that work in a space narrower than the residual stream.
@@ -97,6 +137,13 @@ struct MoeSpec {
   std::int64_t shared_ffn_hidden_size = 0;  // over all shared experts; 0: none
   Part shared_gate = Part::kAbsent;         // one sigmoid gate a token on the shared experts
   std::optional<LatentExpertSpec> latent;
+};
+
+/// The function between the two matrices of an MLP.
+struct ActivationSpec {
+  enum class Function { kSilu, kQuickGelu, kGelu, kTanhGelu, kSquaredRelu } function = Function::kSilu;
+  std::optional<double> clamp;  // of gated units
+  double linear_offset = 0.0;   // likewise
 };
 
 /// Gated delta net: linear attention behind a short convolution.
@@ -139,6 +186,7 @@ struct ModelSpec {
   GatedDeltaSpec gated_delta;              // of the layers that mix in this way
   ShortConvolutionSpec short_convolution;  // likewise
   Part mlp_gate = Part::kPresent;          // dense MLPs and experts are gated units
+  ActivationSpec activation;               // of both
   Part linear_bias = Part::kAbsent;        // biases of every linear layer but the output layer
   Part sinks = Part::kAbsent;              // a learnt logit a head in the softmax of attention
   Part zero_sink = Part::kAbsent;          // a logit of zero there

@@ -8,6 +8,7 @@ NumericPolicy numeric_policy(const config::Experiment& experiment) {
     policy.parameters = DType::kBFloat16;
     policy.activations = DType::kBFloat16;
   }
+  if (experiment.get_optional_string("moe_router_dtype") == "fp64") policy.router = DType::kFloat64;
   return policy;
 }
 

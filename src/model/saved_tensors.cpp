@@ -86,21 +86,27 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
   const MoeSpec& moe = *spec.moe;
   const std::int64_t tokens = batch.num_tokens();
   const std::int64_t top_k = moe.router.top_k;
+  const std::int64_t rows = moe.router.num_expert_rows(tokens);
   const std::int64_t shared_rows = moe.shared_ffn_hidden_size > 0 ? tokens : 0;
   const auto router = SavedCategory::kRouter;
   return {{{"logits", {tokens, moe.router.num_experts}, policy.router, router},
            {"index", {tokens, top_k}, DType::kInt32, router},
            {"prob", {tokens, top_k}, policy.router, router},
+           {"slope", {moe.router.num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
            {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
            {"row_of", {tokens, top_k}, DType::kInt32, router},
-           {"slot_of", {tokens * top_k}, DType::kInt32, router},
+           {"slot_of", {rows}, DType::kInt32, router},
            {"pre_activation",
-            {tokens * top_k, spec.mlp_input_rows(moe.ffn_hidden_size)},
+            {rows, spec.mlp_input_rows(moe.ffn_hidden_size)},
             policy.activations,
             SavedCategory::kExperts},
            {"shared_pre_activation",
             {shared_rows, spec.mlp_input_rows(moe.shared_ffn_hidden_size)},
             policy.activations,
+            SavedCategory::kSharedExperts},
+           {"shared_gate",
+            {moe.shared_gate == Part::kPresent ? shared_rows : 0},
+            policy.statistics,
             SavedCategory::kSharedExperts}},
           {}};
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What each layer keeps from forward to backward, declared: the projection adds it up, the trainer allocates from it.
-// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, R = T·K, F ffn width.
+// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, R rows of all experts
+// (T·K, or what their capacity leaves), F ffn width.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -54,7 +55,18 @@ struct MlpSlot {
   enum : int { kPreActivation };
 };
 struct MoeSlot {
-  enum : int { kLogits, kIndex, kProb, kOffsets, kRowOf, kSlotOf, kPreActivation, kSharedPreActivation };
+  enum : int {
+    kLogits,
+    kIndex,
+    kProb,
+    kSlope,
+    kOffsets,
+    kRowOf,
+    kSlotOf,
+    kPreActivation,
+    kSharedPreActivation,
+    kSharedGate
+  };
 };
 struct LayerSlot {
   enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd };

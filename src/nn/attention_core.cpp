@@ -51,11 +51,11 @@ void AttentionCore::backward(const Tensor& dcontext_BSAV, const AttentionInput& 
 
 void AttentionCore::project(const Tensor& context_TV, Tensor& residual_TH) const {
   ops::linear_forward(context_TV, projection_.weight, residual_TH, ops::Write::kAccumulate);
-  if (bias_ != nullptr) ops::bias_add(bias_->weight, residual_TH);
+  if (bias_ != nullptr) ops::bias_add(bias_->weight, {}, {}, residual_TH);
 }
 
 void AttentionCore::project_backward(const Tensor& dy_TH, Tensor& dcontext_TV) const {
-  if (bias_ != nullptr) ops::bias_backward(dy_TH, bias_->main_grad);
+  if (bias_ != nullptr) ops::bias_gradient(dy_TH, {}, {}, bias_->main_grad);
   ops::linear_dgrad(dy_TH, projection_.weight, dcontext_TV);
 }
 

@@ -89,7 +89,7 @@ void GqaAttention::project(const Tensor& x_TH, Saved& saved, const StepContext& 
   Tensor& fused = saved.allocate(Slot::kQkv);
   Tensor fused_flat = flat(fused);
   ops::linear_forward(x_TH, qkv_.weight, fused_flat);
-  if (qkv_bias_ != nullptr) ops::bias_add(qkv_bias_->weight, fused_flat);
+  if (qkv_bias_ != nullptr) ops::bias_add(qkv_bias_->weight, {}, {}, fused_flat);
   if (has_norms()) return;
   Parts heads = parts(fused);
   rotate(heads, step, ops::RopeDirection::kForward);
@@ -159,7 +159,7 @@ void GqaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
   saved.release_all();
   dcontext_flat.reset();
   dcontext.reset();
-  if (qkv_bias_ != nullptr) ops::bias_backward(flat(dfused), qkv_bias_->main_grad);
+  if (qkv_bias_ != nullptr) ops::bias_gradient(flat(dfused), {}, {}, qkv_bias_->main_grad);
   ops::linear_dgrad(flat(dfused), qkv_.weight, dx_TH);
   std::vector<Tensor> deferred = {dy_TH, flat(projected), flat(dfused), x_TH};
   if (step.weight_grad == WeightGradTiming::kDeferred) {

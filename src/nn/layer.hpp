@@ -7,8 +7,9 @@
 
 namespace primus::nn {
 
-/// Evaluation keeps nothing for backward and leaves counters as they are (D7).
-enum class Mode { kTraining, kEvaluation };
+/// Evaluation keeps nothing for backward and leaves counters as they are (D7). Recompute makes the tensors of a
+/// training forward again, with its random numbers, and leaves counters as they are, too.
+enum class Mode { kTraining, kEvaluation, kRecompute };
 
 /// Weight gradients right behind the input gradients, or in an action of their own (zero-bubble, overlap).
 enum class WeightGradTiming { kWithBackward, kDeferred };
@@ -27,6 +28,10 @@ struct StepContext {
   RopeTables rope;         // rows by position in a sequence, or one for each token of the micro-batch
   Tensor first_key_BS;     // of packed documents: int32, the first token that each one sees; undefined: the sequence's
   double aux_scale = 1.0;  // d(step loss) / d(auxiliary loss of a micro-batch): 1 / number of micro-batches
+  Tensor is_routed_T;      // bool; false: filling, which no router routes or counts. Undefined: there is none
+  std::int64_t first_token =
+      0;  // global index of the micro-batch's first token: with the seed, what keys its randomness
+  std::uint64_t seed = 0;
   comm::Groups groups = comm::Groups::single();
 };
 

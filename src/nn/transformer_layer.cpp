@@ -33,8 +33,8 @@ TransformerLayer::TransformerLayer(const model::ModelSpec& spec, const model::Nu
     moe_ = moe.get();
     mlp_ = std::move(moe);
   } else {
-    mlp_ =
-        std::make_unique<Mlp>(fmt::format("decoder.layers.{}.mlp", layer), model::MlpSlot::kPreActivation, parameters);
+    mlp_ = std::make_unique<Mlp>(spec, fmt::format("decoder.layers.{}.mlp", layer), model::MlpSlot::kPreActivation,
+                                 parameters);
   }
 }
 

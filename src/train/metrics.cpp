@@ -36,6 +36,7 @@ std::string console_line(const IterationRecord& record) {
       record.iteration, record.train_iters, record.consumed_samples, record.elapsed_ms, record.tflops,
       record.tokens_per_s, record.learning_rate, record.global_batch_size, record.lm_loss);
   if (record.load_balancing_loss) line += fmt::format(" load_balancing_loss: {:.6E} |", *record.load_balancing_loss);
+  if (record.z_loss) line += fmt::format(" z_loss: {:.6E} |", *record.z_loss);
   line += fmt::format(" loss scale: 1.0 | grad norm: {:.3f} |", record.grad_norm);
   if (!record.expert_loads.empty()) {
     const engine::ExpertLoad worst = worst_load(record.expert_loads);
@@ -67,6 +68,7 @@ std::string json_line(const IterationRecord& record) {
   json["global_batch_size"] = record.global_batch_size;
   json["lm_loss"] = number(record.lm_loss);
   if (record.load_balancing_loss) json["load_balancing_loss"] = number(*record.load_balancing_loss);
+  if (record.z_loss) json["z_loss"] = number(*record.z_loss);
   json["grad_norm"] = number(record.grad_norm);
   json["skipped_iterations"] = record.num_skipped;
   json["nan_iterations"] = record.num_nan;

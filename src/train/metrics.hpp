@@ -20,6 +20,7 @@ struct IterationRecord {
   std::int64_t global_batch_size = 0;
   double lm_loss = 0.0;  // mean over the log interval
   std::optional<double> load_balancing_loss;
+  std::optional<double> z_loss;
   double grad_norm = 0.0;
   std::int64_t num_skipped = 0;  // in the log interval
   std::int64_t num_nan = 0;

@@ -65,7 +65,8 @@ RunOptions run_options(const config::Experiment& experiment) {
                   .loss_fusion = experiment.get_bool("cross_entropy_loss_fusion") ? model::LossFusion::kFused
                                                                                   : model::LossFusion::kUnfused,
                   .micro_batch = {.num_sequences = options.micro_batch_size, .seq_length = options.seq_length},
-                  .clip_grad = experiment.get_double("clip_grad")};
+                  .clip_grad = experiment.get_double("clip_grad"),
+                  .seed = options.seed};
   options.learning_rate = learning_rate_schedule(experiment, options.train_samples());
   options.data = data_options(experiment, options);
   return options;

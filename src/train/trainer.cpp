@@ -77,6 +77,7 @@ engine::StepResult Trainer::step(std::int64_t iteration, double learning_rate) {
                                          ops::to_aten(options_.step.policy.statistics), device_);
   return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
                                                .num_tokens = batches.num_tokens,
+                                               .first_sample = consumed_samples(iteration),
                                                .learning_rate = learning_rate,
                                                .weight_decay = options_.weight_decay});
 }
@@ -130,15 +131,15 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& inter
                          .global_batch_size = options_.global_batch_size,
                          .lm_loss = good > 0 ? interval.loss_sum / static_cast<double>(good) : last.loss,
                          .load_balancing_loss = std::nullopt,
+                         .z_loss = std::nullopt,
                          .grad_norm = last.grad_norm,
                          .num_skipped = interval.num_skipped,
                          .num_nan = interval.num_skipped,
                          .held_bytes = memory.peak_bytes,
                          .reserved_bytes = memory.reserved_bytes,
                          .expert_loads = last.expert_loads};
-  if (spec_.moe && spec_.moe->router.load_balancing != model::LoadBalancing::kNone) {
-    record.load_balancing_loss = last.load_balancing_loss;
-  }
+  if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
+  if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
   reporter.iteration(record);
   interval = {};
 }

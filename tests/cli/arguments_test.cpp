@@ -197,9 +197,8 @@ TEST(DryRun, OfDeepSeekV3PrintsThePlan) {
     const ProgramResult result = run_program(words, folder.path().string());
     EXPECT_EQ(result.code, 0);
     EXPECT_EQ(result.err, "");
-    for (const char* part :
-         {"671,052,109,312", "128 processes (the smallest that is legal)", "256 accumulated",
-          "moe_router_score_function = sigmoid", "vocab_size: null -> 131072", "primus-worker --experiment"}) {
+    for (const char* part : {"671,052,109,312", "128 processes (the smallest that is legal)", "256 accumulated",
+                             "use_turbo_deepep = true", "vocab_size: null -> 131072", "primus-worker --experiment"}) {
       EXPECT_NE(result.out.find(part), std::string::npos) << part;
     }
     EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "a dry run writes nothing";

@@ -20,8 +20,8 @@ TEST(SavedTensorsTest, DeepSeekV2LiteLayersByHand) {
   EXPECT_EQ(attention_saved(spec, policy, batch).size_bytes(), attention);
   const std::int64_t norms = 2 * tokens * (2 * 2048 + 4);
   EXPECT_EQ(layer_saved(spec, policy, batch, 0).size_bytes(), norms + attention + tokens * 2 * 2 * 10944);
-  // Router: 64 logits and 6 probabilities in fp32, 6 indices, 6 rows and 6 slots in int32, 65 offsets.
-  const std::int64_t router = tokens * 4 * (64 + 6 + 3 * 6) + 4 * 65;
+  // Router: 64 logits and 6 probabilities in fp32, 6 indices, 6 rows and 6 slots in int32; 64 slopes, 65 offsets.
+  const std::int64_t router = tokens * 4 * (64 + 6 + 3 * 6) + 4 * 64 + 4 * 65;
   const std::int64_t experts = tokens * 6 * 2 * 2 * 1408 + tokens * 2 * 2 * 2816;
   EXPECT_EQ(layer_saved(spec, policy, batch, 1).size_bytes(), norms + attention + router + experts);
 }

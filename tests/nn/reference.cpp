@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -229,20 +228,6 @@ Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer
   return project_out(context.reshape({batch, seq, heads * dim}), spec, layer, p);
 }
 
-Tensor gated(const Tensor& x, const Tensor& fc1, const Tensor& fc2) {
-  const Tensor pre = project(x, fc1);
-  const std::int64_t ffn = pre.size(-1) / 2;
-  return project(at::silu(pre.narrow(-1, 0, ffn)) * pre.narrow(-1, ffn, ffn), fc2);
-}
-
-/// c·E/(k·n²)·Σ_e P_e·n_e over the rows of prob_nE.
-Tensor balance_loss(const Tensor& prob_nE, const Tensor& chosen_nE, const model::RouterSpec& router) {
-  const auto n = static_cast<double>(prob_nE.size(0));
-  const double factor = router.aux_loss_coefficient * static_cast<double>(router.num_experts) /
-                        (static_cast<double>(router.top_k) * n * n);
-  return (prob_nE.sum(0) * chosen_nE.sum(0)).sum() * factor;
-}
-
 }  // namespace
 
 ReferenceParameters reference_parameters(const nn::ParameterStore& store) {
@@ -283,45 +268,6 @@ Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer
   const Documents documents = documents_of(x_BSH, packed);
   if (const auto* latent = std::get_if<MlaSpec>(&spec.attention)) return mla(x_BSH, spec, *latent, layer, p, documents);
   return gqa(x_BSH, spec, std::get<GqaSpec>(spec.attention), layer, p, documents);
-}
-
-ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p) {
-  if (spec.layers.at(static_cast<std::size_t>(layer)) == model::LayerKind::kDense) {
-    return {gated(x_BSH, weight(p, layer, "mlp.linear_fc1"), weight(p, layer, "mlp.linear_fc2")), {}};
-  }
-  const model::MoeSpec& moe = *spec.moe;
-  const model::RouterSpec& router = moe.router;
-  const Tensor x = x_BSH.reshape({-1, spec.hidden_size});
-  const Tensor logits = project(x, weight(p, layer, "mlp.router"));
-  const Tensor all = logits.softmax(-1);
-  const Tensor index = std::get<1>(logits.topk(router.top_k, -1));
-  const Tensor chosen = at::zeros_like(logits).scatter(-1, index, 1.0).detach();
-  // Probabilities as a dense [T, E]: a second road to the same thing as our sorted rows.
-  Tensor gates = router.softmax_order == model::SoftmaxOrder::kPre
-                     ? all * chosen
-                     : logits.masked_fill(chosen.eq(0.0), -std::numeric_limits<double>::infinity()).softmax(-1);
-  gates = gates * router.scaling_factor;
-  Tensor y = at::zeros_like(x);
-  for (std::int64_t e = 0; e < router.num_experts; ++e) {
-    const Tensor out = gated(x, weight(p, layer, "mlp.experts.linear_fc1").select(0, e),
-                             weight(p, layer, "mlp.experts.linear_fc2").select(0, e));
-    y = y + out * gates.select(1, e).unsqueeze(1);
-  }
-  if (moe.shared_ffn_hidden_size > 0) {
-    y = y +
-        gated(x, weight(p, layer, "mlp.shared_experts.linear_fc1"), weight(p, layer, "mlp.shared_experts.linear_fc2"));
-  }
-  Tensor aux = at::zeros({}, at::kDouble);
-  const std::int64_t batch = x_BSH.size(0);
-  const std::int64_t seq = x_BSH.size(1);
-  if (router.load_balancing == model::LoadBalancing::kAuxLoss) aux = balance_loss(all, chosen, router);
-  if (router.load_balancing == model::LoadBalancing::kSeqAuxLoss) {
-    for (std::int64_t b = 0; b < batch; ++b) {
-      aux = aux + balance_loss(all.narrow(0, b * seq, seq), chosen.narrow(0, b * seq, seq), router) /
-                      static_cast<double>(batch);
-    }
-  }
-  return {y.view(x_BSH.sizes()), aux};
 }
 
 Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,

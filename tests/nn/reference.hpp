@@ -31,13 +31,22 @@ struct PackedDocuments {
 Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                            const PackedDocuments& packed = {});
 
-/// Output and auxiliary loss (coefficient included) of a dense or MoE block on the normed input x_BSH.
+/// What a router's input may have beside the tokens. Tensors undefined: not there.
+struct ReferenceRouting {
+  Tensor jitter_TH;        // factors of the router's input
+  Tensor is_routed_T;      // bool
+  Tensor earlier_count_E;  // for the global loss: counts of the step's earlier micro-batches, added up
+  std::int64_t num_earlier = 0;
+};
+
+/// Output and losses (coefficients included) of a dense or MoE block on the normed input x_BSH. In reference_mlp.cpp.
 struct ReferenceBlock {
   Tensor y_BSH;
   Tensor aux_loss;  // undefined in a dense block
+  Tensor count_E;   // choices of each expert
 };
-ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer,
-                             const ReferenceParameters& p);
+ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                             const ReferenceRouting& routing = {});
 
 Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed = {});

@@ -206,10 +206,10 @@ TEST_F(CudaAttentionOptionsTest, BiasAndGateMatchTheReference) {
     const Tensor rows = x.view({tokens, heads * size});
     const Tensor bias = random_normal({heads * size}, type, generator);
     Tensor sum = to_cuda(rows).clone();
-    ops::bias_add(to_cuda(bias), sum);
+    ops::bias_add(to_cuda(bias), {}, {}, sum);
     EXPECT_LE(relative_error(to64(sum), to64(rows).add(to64(bias))), rounded_tolerance(type));
     Tensor gradient = at::ones({heads * size}, at::kFloat).to(at::kCUDA);
-    ops::bias_backward(to_cuda(rows), gradient);
+    ops::bias_gradient(to_cuda(rows), {}, {}, gradient);
     EXPECT_LE(relative_error(to64(gradient), to64(rows).sum(0).add(1.0)), 1e-5);
   }
 }
