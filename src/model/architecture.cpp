@@ -60,7 +60,6 @@ constexpr Row kRows[] = {
     {"moe_shared_expert_gate", "a gate on the shared expert"},
     {"moe_latent_size", "experts in a latent space"},
     {"final_logit_softcapping", "bounded output logits"},
-    {"mtp_num_layers", "multi-token prediction"},
 };
 
 /// The parts that take more than one key to see.

@@ -29,16 +29,29 @@ void GqaAttention::rotate(Tensor& qkv_TAD, const StepContext& step, ops::RopeDir
   ops::rope_apply(step.rope.cos_SP, step.rope.sin_SP, ops::RopeLayout::kHalves, direction, rotated);
 }
 
-void GqaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+void GqaAttention::project(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   Tensor& qkv = saved.allocate(Slot::kQkv);
   Tensor qkv_flat = flat(qkv);
   ops::linear_forward(x_TH, qkv_.weight, qkv_flat);
   rotate(qkv, step, ops::RopeDirection::kForward);
-  const Views in = views(qkv, step.batch);
+}
+
+void GqaAttention::attend(Saved& saved, const StepContext& step) {
+  const Views in = views(saved.at(Slot::kQkv), step.batch);
   Tensor& context = saved.allocate(Slot::kContext);
   Tensor context_BSAD = context.view(in.query.sizes());
   ops::attention_forward(in.query, in.key, in.value, softmax_scale_, context_BSAD, saved.allocate(Slot::kLogSumExp));
-  ops::linear_forward(flat(context), output_.weight, residual_TH, ops::Write::kAccumulate);
+}
+
+void GqaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+  project(x_TH, saved, step);
+  attend(saved, step);
+  ops::linear_forward(flat(saved.at(Slot::kContext)), output_.weight, residual_TH, ops::Write::kAccumulate);
+}
+
+void GqaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kQkv)) project(x_TH, saved, step);
+  if (saved.is_missing(Slot::kContext)) attend(saved, step);
 }
 
 void GqaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,

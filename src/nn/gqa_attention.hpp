@@ -10,6 +10,7 @@ class GqaAttention final : public Sublayer {
   GqaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
@@ -20,6 +21,9 @@ class GqaAttention final : public Sublayer {
   };
   Views views(const Tensor& qkv_TAD, model::BatchShape batch) const;
   void rotate(Tensor& qkv_TAD, const StepContext& step, ops::RopeDirection direction) const;
+  /// kQkv from the normed input; kContext and kLogSumExp from kQkv.
+  void project(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  void attend(Saved& saved, const StepContext& step);
   void add_weight_gradients(const std::vector<Tensor>& deferred);
 
   model::GqaSpec gqa_;

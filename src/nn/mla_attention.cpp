@@ -37,42 +37,61 @@ MlaAttention::MlaAttention(const model::ModelSpec& spec, int layer, ParameterSto
   }
 }
 
-void MlaAttention::query_forward(const Tensor& x_TH, Saved& saved) {
-  Tensor query_TQ = flat(saved.allocate(Slot::kQuery));
-  if (!query_down_) {
-    ops::linear_forward(x_TH, query_.weight, query_TQ);
-    return;
-  }
-  Tensor& down = saved.allocate(Slot::kQueryDown);
-  ops::linear_forward(x_TH, query_down_->weight.weight, down);
-  Tensor normed = workspace({down.size(0), down.size(1)}, down);
-  ops::rms_norm_forward(down, query_down_->norm.weight, norm_epsilon_, normed, saved.allocate(Slot::kQueryDownRstd));
-  ops::linear_forward(normed, query_.weight, query_TQ);
+void MlaAttention::project_down(const Tensor& x_TH, Saved& saved) {
+  if (query_down_) ops::linear_forward(x_TH, query_down_->weight.weight, saved.allocate(Slot::kQueryDown));
+  ops::linear_forward(x_TH, kv_down_.weight, saved.allocate(Slot::kKvDown));
 }
 
-void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
-  const std::int64_t tokens = x_TH.size(0);
-  query_forward(x_TH, saved);
+void MlaAttention::normalise(const Tensor& x_TL, const Parameter& norm, int rstd_slot, Saved& saved,
+                             Tensor& normed_TL) const {
+  if (saved.is_missing(rstd_slot)) {
+    ops::rms_norm_forward(x_TL, norm.weight, norm_epsilon_, normed_TL, saved.allocate(rstd_slot));
+  } else {
+    ops::rms_norm_apply(x_TL, norm.weight, saved.at(rstd_slot), normed_TL);
+  }
+}
 
-  Tensor& kv_down = saved.allocate(Slot::kKvDown);
-  ops::linear_forward(x_TH, kv_down_.weight, kv_down);
-  const Tensor latent_TL = kv_down.narrow(1, 0, mla_.kv_lora_rank);
+void MlaAttention::project_up(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  const std::int64_t tokens = x_TH.size(0);
+  Tensor& query = saved.allocate(Slot::kQuery);
+  Tensor query_TQ = flat(query);
+  if (query_down_) {
+    const Tensor& down = saved.at(Slot::kQueryDown);
+    Tensor normed = workspace({tokens, down.size(1)}, down);
+    normalise(down, query_down_->norm, Slot::kQueryDownRstd, saved, normed);
+    ops::linear_forward(normed, query_.weight, query_TQ);
+  } else {
+    ops::linear_forward(x_TH, query_.weight, query_TQ);
+  }
+  const Tensor& kv_down = saved.at(Slot::kKvDown);
   Tensor normed_TL = workspace({tokens, mla_.kv_lora_rank}, x_TH);
-  ops::rms_norm_forward(latent_TL, kv_norm_.weight, norm_epsilon_, normed_TL, saved.allocate(Slot::kKvDownRstd));
+  normalise(kv_down.narrow(1, 0, mla_.kv_lora_rank), kv_norm_, Slot::kKvDownRstd, saved, normed_TL);
   Tensor kv_TAD = workspace({tokens, mla_.num_heads, mla_.qk_head_dim + mla_.v_head_dim}, x_TH);
   Tensor kv_flat = flat(kv_TAD);
   ops::linear_forward(normed_TL, kv_up_.weight, kv_flat);
-
-  Tensor& query = saved.at(Slot::kQuery);
-  Tensor& key = saved.allocate(Slot::kKey);
-  Tensor& value = saved.allocate(Slot::kValue);
   ops::mla_assemble_forward(kv_TAD, kv_down.narrow(1, mla_.kv_lora_rank, mla_.qk_pos_emb_head_dim), step.rope.cos_SP,
-                            step.rope.sin_SP, ops::RopeLayout::kInterleaved, query, key, value);
+                            step.rope.sin_SP, ops::RopeLayout::kInterleaved, query, saved.allocate(Slot::kKey),
+                            saved.allocate(Slot::kValue));
+}
 
+void MlaAttention::attend(Saved& saved, const StepContext& step) {
   Tensor context = by_sequence(saved.allocate(Slot::kContext), step.batch);
-  ops::attention_forward(by_sequence(query, step.batch), by_sequence(key, step.batch), by_sequence(value, step.batch),
-                         softmax_scale_, context, saved.allocate(Slot::kLogSumExp));
+  ops::attention_forward(by_sequence(saved.at(Slot::kQuery), step.batch), by_sequence(saved.at(Slot::kKey), step.batch),
+                         by_sequence(saved.at(Slot::kValue), step.batch), softmax_scale_, context,
+                         saved.allocate(Slot::kLogSumExp));
+}
+
+void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+  project_down(x_TH, saved);
+  project_up(x_TH, saved, step);
+  attend(saved, step);
   ops::linear_forward(flat(saved.at(Slot::kContext)), output_.weight, residual_TH, ops::Write::kAccumulate);
+}
+
+void MlaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kKvDown)) project_down(x_TH, saved);
+  if (saved.is_missing(Slot::kQuery)) project_up(x_TH, saved, step);
+  if (saved.is_missing(Slot::kContext)) attend(saved, step);
 }
 
 void MlaAttention::attention_core_backward(const Tensor& dcontext_TV, Saved& saved, const StepContext& step, Tensor& dq,

@@ -10,6 +10,7 @@ class MlaAttention final : public Sublayer {
   MlaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
@@ -20,7 +21,12 @@ class MlaAttention final : public Sublayer {
     Parameter& norm;
   };
 
-  void query_forward(const Tensor& x_TH, Saved& saved);
+  /// The low-rank queries, keys and values, with their norms' statistics; all behind them; attention itself.
+  void project_down(const Tensor& x_TH, Saved& saved);
+  void project_up(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  void attend(Saved& saved, const StepContext& step);
+  /// rstd is taken from `saved`, or left there.
+  void normalise(const Tensor& x_TL, const Parameter& norm, int rstd_slot, Saved& saved, Tensor& normed_TL) const;
   /// Adds the queries' share to dx_TH; returns the tensors that their weight gradients need.
   void query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
                       std::vector<Tensor>& deferred);

@@ -11,9 +11,18 @@ Mlp::Mlp(const std::string& prefix, int slot, ParameterStore& parameters)
       fc1_(parameters.get(prefix + ".linear_fc1.weight")),
       fc2_(parameters.get(prefix + ".linear_fc2.weight")) {}
 
-void Mlp::forward(const Tensor& x_TH, Saved& saved, const StepContext&, Tensor& residual_TH) {
+Tensor& Mlp::pre_activation(const Tensor& x_TH, Saved& saved) {
   Tensor& pre_T2F = saved.allocate(slot_);
   ops::linear_forward(x_TH, fc1_.weight, pre_T2F);
+  return pre_T2F;
+}
+
+void Mlp::restore(const Tensor& x_TH, Saved& saved, const StepContext&) {
+  if (saved.is_missing(slot_)) pre_activation(x_TH, saved);
+}
+
+void Mlp::forward(const Tensor& x_TH, Saved& saved, const StepContext&, Tensor& residual_TH) {
+  const Tensor& pre_T2F = pre_activation(x_TH, saved);
   Tensor activation_TF = workspace({pre_T2F.size(0), pre_T2F.size(1) / 2}, pre_T2F);
   ops::swiglu_forward(pre_T2F, {}, {}, activation_TF);
   ops::linear_forward(activation_TF, fc2_.weight, residual_TH, ops::Write::kAccumulate);

@@ -10,6 +10,7 @@ class Mlp final : public Sublayer {
   Mlp(const std::string& prefix, int slot, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
@@ -22,6 +23,8 @@ class Mlp final : public Sublayer {
   static constexpr std::size_t kNumDeferred = 4;
 
  private:
+  Tensor& pre_activation(const Tensor& x_TH, Saved& saved);
+
   int slot_;
   Parameter& fc1_;
   Parameter& fc2_;

@@ -82,11 +82,22 @@ void Moe::route(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   }
 }
 
+Tensor& Moe::expert_pre_activation(const Tensor& x_TH, Saved& saved) {
+  Tensor& pre_R2F = saved.allocate(Slot::kPreActivation);
+  ops::grouped_linear_forward(gather(x_TH, saved.at(Slot::kRowOf)), fc1_.weight, saved.at(Slot::kOffsets), pre_R2F);
+  return pre_R2F;
+}
+
+void Moe::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kIndex)) route(x_TH, saved, step);
+  if (saved.is_missing(Slot::kPreActivation)) expert_pre_activation(x_TH, saved);
+  if (shared_) shared_->restore(x_TH, saved, step);
+}
+
 void Moe::experts_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH) {
   const Tensor& slot_of = saved.at(Slot::kSlotOf);
   const Tensor& offsets = saved.at(Slot::kOffsets);
-  Tensor& pre_R2F = saved.allocate(Slot::kPreActivation);
-  ops::grouped_linear_forward(gather(x_TH, saved.at(Slot::kRowOf)), fc1_.weight, offsets, pre_R2F);
+  const Tensor& pre_R2F = expert_pre_activation(x_TH, saved);
   Tensor prob_R = at::empty({slot_of.numel()}, saved.at(Slot::kProb).options());
   ops::permute_values(saved.at(Slot::kProb), slot_of, prob_R);
   Tensor activation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);

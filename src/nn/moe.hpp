@@ -18,6 +18,7 @@ class Moe final : public Sublayer {
   Moe(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
@@ -26,6 +27,7 @@ class Moe final : public Sublayer {
 
  private:
   void route(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  Tensor& expert_pre_activation(const Tensor& x_TH, Saved& saved);
   void experts_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH);
   /// Overwrites dx_TH with the experts' share; returns the probabilities' gradient.
   Tensor experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
