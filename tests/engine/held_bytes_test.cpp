@@ -73,6 +73,7 @@ class HeldBytes : public ::testing::TestWithParam<int> {
   static void SetUpTestSuite() {
     ops::install_allocator();
     ops::set_fresh_memory(ops::FreshMemory::kPoisoned);
+    at::set_num_threads(1);  // models of this size gain nothing from more
   }
   std::uint64_t seed() const { return static_cast<std::uint64_t>(GetParam()) + 1700; }
 };

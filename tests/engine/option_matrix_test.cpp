@@ -175,6 +175,7 @@ class OptionMatrix : public ::testing::TestWithParam<int> {
   static void SetUpTestSuite() {
     ops::install_allocator();
     ops::set_fresh_memory(ops::FreshMemory::kPoisoned);
+    at::set_num_threads(1);  // models of this size gain nothing from more
   }
 
  protected:
