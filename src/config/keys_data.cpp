@@ -119,12 +119,12 @@ constexpr Key kCheckpoint[] = {
 };
 
 constexpr Key kRecompute[] = {
-  planned_speed("recompute_granularity", kText, "null", "full|selective", "Keep whole layers' inputs, or leave out parts of them.", "recomputation of activations"),
-  planned_speed("recompute_method", kText, "null", "uniform|block", "Which layers of a stage run again."),
-  planned_speed("recompute_num_layers", kInt, "null", ">=0", "How many layers that is.", "", "null|0"),
-  planned_speed("recompute_layer_ids", kText, "null", "", "The layers that run again, as in 0,3,4."),
-  planned_speed("recompute_modules", kTextList, "null", "", "Parts of a layer that run again."),
-  planned_speed("recompute_activations", kBool, "false", "", "Short for the selective kind."),
+  works("recompute_granularity", kText, "null", "full|selective", "Keep whole layers' inputs, or leave out parts of them."),
+  works("recompute_method", kText, "null", "uniform|block", "Which layers of a stage run again."),
+  works("recompute_num_layers", kInt, "null", ">=0", "How many layers that is."),
+  works("recompute_layer_ids", kText, "null", "", "The layers that run again, as in 0,3,4."),
+  works("recompute_modules", kTextList, "null", "", "Parts of a layer that run again.", "null with selective: core_attn; outputs of layernorm and moe_act are never kept here"),
+  works("recompute_activations", kBool, "false", "", "Short for the selective kind."),
   planned("distribute_saved_activations", kBool, "false", "", "Kept inputs divided over the tensor ranks."),
   no_effect("checkpoint_activations", kBool, "false", "", "Old spelling of recomputation.", "write recompute_granularity"),
 };

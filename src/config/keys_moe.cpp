@@ -34,7 +34,7 @@ constexpr Key kMoe[] = {
   planned("moe_use_upcycling", kBool, "false", "", "Start experts from a dense model's MLP."),
   planned_speed("moe_router_padding_for_quantization", kBool, "false", "", "Pad each expert's rows to what low-precision products need."),
   planned_speed("moe_shared_expert_overlap", kBool, "false", "", "Shared experts run while tokens travel.", "shared experts run after the routed ones"),
-  planned_speed("moe_layer_recompute", kBool, "false", "", "Run MoE layers again in backward instead of keeping their activations."),
+  works("moe_layer_recompute", kBool, "false", "", "Run MoE layers again in backward instead of keeping their activations."),
   planned_speed("moe_enable_deepep", kBool, "false", "", "Dispatch through DeepEP."),
   no_effect("moe_router_fusion", kBool, "false", "", "Router steps in one kernel.", "choice, probabilities and losses are always one operation"),
   planned("moe_extended_tp", kBool, "false", "", "Experts sharded over both tensor and expert ranks."),

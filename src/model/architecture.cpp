@@ -38,7 +38,6 @@ constexpr Row kRows[] = {
     {"num_hash_layers", "routing by token id", Counted::kMissing},
     {"moe_latent_size", "experts in a latent space"},
     {"final_logit_softcapping", "bounded output logits"},
-    {"mtp_num_layers", "multi-token prediction"},
 };
 
 /// The parts that take more than one key to see.

@@ -342,7 +342,7 @@ std::int64_t ModelSpec::num_layers_of(MixerKind mixer) const {
 }
 
 MixerKind ModelSpec::mixer(int layer) const {
-  return mixers.empty() ? MixerKind::kAttention : mixers.at(static_cast<std::size_t>(layer));
+  return mixers.empty() ? MixerKind::kAttention : mixers.at(static_cast<std::size_t>(decoder_layer(layer)));
 }
 
 std::int64_t ModelSpec::window(int layer) const {
@@ -378,6 +378,7 @@ ModelSpec build_model_spec(const Experiment& experiment) {
   spec.norm_epsilon = experiment.get_double("layernorm_epsilon");
   spec.init_std = experiment.get_double("init_method_std");
   spec.num_mtp_layers = experiment.get_optional_int("mtp_num_layers").value_or(0);
+  spec.mtp_loss_scale = experiment.get_double("mtp_loss_scaling_factor");
   spec.output_weight =
       experiment.get_bool("untie_embeddings_and_output_weights") ? OutputWeight::kOwn : OutputWeight::kTiedToEmbedding;
   const std::int64_t num_layers = experiment.get_int("num_layers");

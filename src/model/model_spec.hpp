@@ -1,5 +1,6 @@
 #pragma once
 // ModelSpec: what the model is, in sizes. The projection adds it up, the trainer builds it, the viewer draws it.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -177,8 +178,9 @@ struct ModelSpec {
   std::int64_t vocab_size = 0;         // the tokenizer's
   std::int64_t padded_vocab_size = 0;  // what is allocated
   std::vector<LayerKind> layers;
-  std::vector<MixerKind> mixers;  // empty: attention in every layer
-  std::int64_t num_mtp_layers = 0;
+  std::vector<MixerKind> mixers;    // empty: attention in every layer
+  std::int64_t num_mtp_layers = 0;  // multi-token prediction depths
+  double mtp_loss_scale = 0.1;      // of the depths' mean loss
   AttentionSpec attention;
   RopeSpec rope;
   std::int64_t dense_ffn_hidden_size = 0;
@@ -203,9 +205,13 @@ struct ModelSpec {
   std::int64_t num_moe_layers() const;
   std::int64_t num_layers_of(MixerKind mixer) const;
   std::int64_t num_heads() const;
+  /// Numbers from num_layers() on are the prediction depths' layers, of the last layer's kind.
+  LayerKind kind(int layer) const { return layers.at(static_cast<std::size_t>(decoder_layer(layer))); }
   MixerKind mixer(int layer) const;
   std::int64_t window(int layer) const;
   bool is_rotated(int layer) const;
+
+  int decoder_layer(int layer) const { return std::min(layer, static_cast<int>(layers.size()) - 1); }
 
   /// Matrices of one MLP: gate, up and down, or up and down.
   std::int64_t num_mlp_matrices() const { return mlp_gate == Part::kPresent ? 3 : 2; }

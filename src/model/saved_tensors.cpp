@@ -40,8 +40,17 @@ std::int64_t SavedDeclaration::size_bytes() const {
 }
 
 void SavedDeclaration::add_by_category(std::int64_t* bytes) const {
-  for (const SavedTensor& tensor : tensors) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
+  for (const SavedTensor& tensor : tensors) {
+    if (tensor.lifetime == Lifetime::kKept) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
+  }
   for (const SavedDeclaration& child : children) child.add_by_category(bytes);
+}
+
+std::int64_t SavedDeclaration::remade_bytes() const {
+  std::int64_t bytes = 0;
+  for (const SavedTensor& tensor : tensors) bytes += tensor.lifetime == Lifetime::kRemade ? tensor.size_bytes() : 0;
+  for (const SavedDeclaration& child : children) bytes += child.remade_bytes();
+  return bytes;
 }
 
 SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
@@ -113,7 +122,7 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
 
 SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer) {
   const std::int64_t tokens = batch.num_tokens();
-  const bool is_moe = spec.layers.at(static_cast<std::size_t>(layer)) == LayerKind::kMoe;
+  const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration declaration;
   declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
                          {"input_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
@@ -134,12 +143,26 @@ SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy
           {}};
 }
 
+SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
+                           int depth) {
+  const std::int64_t tokens = batch.num_tokens();
+  SavedDeclaration declaration;
+  declaration.tensors = {{"embedding_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
+                         {"hidden_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
+  declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth),
+                          output_saved(spec, policy, batch, fusion)};
+  return declaration;
+}
+
 SavedDeclaration model_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion) {
   SavedDeclaration declaration;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
     declaration.children.push_back(layer_saved(spec, policy, batch, layer));
   }
   declaration.children.push_back(output_saved(spec, policy, batch, fusion));
+  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
+    declaration.children.push_back(mtp_saved(spec, policy, batch, fusion, depth));
+  }
   return declaration;
 }
 

@@ -139,6 +139,11 @@ void GqaAttention::norm_backward(const Parts& dnormed, const Parts& raw, Saved& 
                          ops::Write::kOverwrite, key_norm_.main_grad_D);
 }
 
+void GqaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kQkv)) project(x_TH, saved, step);
+  if (saved.is_missing(Slot::kContext)) attend(saved, step);
+}
+
 void GqaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
                             Tensor& dx_TH) {
   const std::int64_t tokens = x_TH.size(0);

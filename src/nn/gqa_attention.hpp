@@ -12,6 +12,7 @@ class GqaAttention final : public Sublayer {
   GqaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 

@@ -94,6 +94,12 @@ void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& 
   core_.project(flat(saved.at(Slot::kContext)), residual_TH);
 }
 
+void MlaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kKvDown)) project_down(x_TH, saved);
+  if (saved.is_missing(Slot::kQuery)) project_up(x_TH, saved, step);
+  if (saved.is_missing(Slot::kContext)) attend(saved, step);
+}
+
 void MlaAttention::attention_core_backward(const Tensor& dcontext_TV, Saved& saved, const StepContext& step, Tensor& dq,
                                            Tensor& dk, Tensor& dv) {
   const Tensor& context = saved.at(Slot::kContext);

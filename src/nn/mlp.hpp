@@ -14,6 +14,7 @@ class Mlp final : public Sublayer {
   Mlp(const model::ModelSpec& spec, const std::string& prefix, int slot, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
@@ -29,6 +30,8 @@ class Mlp final : public Sublayer {
   static constexpr std::size_t kNumDeferred = 5;
 
  private:
+  Tensor& pre_activation(const Tensor& x_TH, Saved& saved);
+
   ops::ActivationOptions activation_;
   int slot_;
   Parameter& fc1_;

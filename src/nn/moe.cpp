@@ -86,11 +86,30 @@ void Moe::plan(Saved& saved) {
   ops::permute_plan_within_capacity(index_TK, saved.at(Slot::kProb), num_experts, options, offsets, row_of, slot_of);
 }
 
-void Moe::experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+Tensor& Moe::expert_pre_activation(const Tensor& x_TH, Saved& saved) {
   const Tensor& offsets = saved.at(Slot::kOffsets);
   Tensor& pre = saved.allocate(Slot::kPreActivation);
   ops::grouped_linear_forward(gather(x_TH, saved.at(Slot::kRowOf), pre.size(0)), fc1_.weight, offsets, pre);
   if (fc1_bias_ != nullptr) ops::bias_add(fc1_bias_->weight, offsets, {}, pre);
+  return pre;
+}
+
+void Moe::route(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  router_.forward(x_TH, saved, step);
+  plan(saved);
+}
+
+void Moe::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kIndex)) route(x_TH, saved, step);
+  if (saved.is_missing(Slot::kPreActivation)) expert_pre_activation(x_TH, saved);
+  if (!shared_) return;
+  shared_->restore(x_TH, saved, step);
+  if (shared_gate_ != nullptr && saved.is_missing(Slot::kSharedGate)) shared_gate(x_TH, saved);
+}
+
+void Moe::experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+  const Tensor& offsets = saved.at(Slot::kOffsets);
+  const Tensor& pre = expert_pre_activation(x_TH, saved);
   const Tensor prob_R = row_probabilities(saved);
   Tensor activation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
   ops::activation_forward(pre, activation_, prob_R, num_rows(offsets, step), activation_RF);
@@ -100,20 +119,20 @@ void Moe::experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& s
   ops::unpermute_sum(y_RH, saved.at(Slot::kRowOf), residual_TH, ops::Write::kAccumulate);
 }
 
+Tensor Moe::shared_gate(const Tensor& x_TH, Saved& saved) {
+  Tensor& gate_T = saved.allocate(Slot::kSharedGate);
+  Tensor logit_T1 = gate_T.view({gate_T.numel(), 1});
+  ops::linear_forward(x_TH, shared_gate_->weight, logit_T1);
+  return gate_T.sigmoid_();
+}
+
 void Moe::shared_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH) {
-  Tensor gate_T;
-  if (shared_gate_ != nullptr) {
-    gate_T = saved.allocate(Slot::kSharedGate);
-    Tensor logit_T1 = gate_T.view({gate_T.numel(), 1});
-    ops::linear_forward(x_TH, shared_gate_->weight, logit_T1);
-    gate_T.sigmoid_();
-  }
+  const Tensor gate_T = shared_gate_ != nullptr ? shared_gate(x_TH, saved) : Tensor();
   shared_->scaled_forward(x_TH, gate_T, saved, residual_TH);
 }
 
 void Moe::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
-  router_.forward(x_TH, saved, step);
-  plan(saved);
+  route(x_TH, saved, step);
   experts_forward(x_TH, saved, step, residual_TH);
   if (shared_) shared_forward(x_TH, saved, residual_TH);
 }

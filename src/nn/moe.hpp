@@ -11,6 +11,7 @@ class Moe final : public Sublayer {
   Moe(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
@@ -19,6 +20,10 @@ class Moe final : public Sublayer {
 
  private:
   void plan(Saved& saved);
+  /// The choice of experts and the plan of their rows.
+  void route(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  Tensor& expert_pre_activation(const Tensor& x_TH, Saved& saved);
+  Tensor shared_gate(const Tensor& x_TH, Saved& saved);
   void experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH);
   void shared_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH);
   /// Overwrites dx_TH with the experts' share; returns the probabilities' gradient.

@@ -27,6 +27,8 @@ class Saved {
 
   /// Everything of this layer and its sublayers.
   void release_all();
+  /// What is declared to be made again in backward, here and in the sublayers. Called once forward is done with it.
+  void drop_remade();
 
   /// What backward hands to a deferred weight_grad, in the order that the layer chose. Counted as workspace.
   std::vector<Tensor>& deferred() { return deferred_; }

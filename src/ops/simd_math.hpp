@@ -83,7 +83,7 @@ template <typename T>
     const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
     return {static_cast<std::uint16_t>(value != value ? 0x7FC0U : rounded), at::BFloat16::from_bits()};
   } else {
-    return value;
+    return static_cast<T>(value);
   }
 }
 

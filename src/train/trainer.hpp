@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "data/batch_loader.hpp"
+#include "train/batches.hpp"
 #include "train/options.hpp"
 #include "train/reporter.hpp"
 
@@ -41,7 +42,10 @@ class Trainer {
   struct Interval;
   struct Progress;
 
-  engine::StepResult step(std::int64_t iteration, double learning_rate);
+  /// The rates of a step that begins after `samples` (of the schedule: skipped steps do not count).
+  engine::StepRates rates(std::int64_t samples) const;
+  DepthOptions depth_options() const;
+  engine::StepResult step(std::int64_t iteration, const engine::StepRates& rates);
   /// Nothing if a signal came in between.
   std::optional<EvaluationRecord> evaluate(std::int64_t iteration);
   void record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
@@ -59,7 +63,7 @@ class Trainer {
   std::int64_t flops_per_token_;
   std::unique_ptr<nn::ParameterStore> parameters_;
   std::unique_ptr<nn::Model> model_;
-  std::unique_ptr<engine::AdamWOptimizer> optimizer_;
+  std::unique_ptr<engine::Optimizer> optimizer_;
   std::unique_ptr<engine::StepRunner> runner_;
   schedule::Schedule schedule_;
   std::shared_ptr<const data::DataSource> source_;

@@ -217,7 +217,7 @@ TEST(DryRun, SaysWhatEachOverrideDid) {
   for (const char* part :
        {"lr = 0.001: Highest learning rate. [works]\n      was 0.002 in ",
         "manual_gc = true: Run Python's garbage collector by hand. [no effect: there is no Python runtime]",
-        "recompute_granularity = selective: Keep whole layers' inputs, or leave out parts of them. [planned]",
+        "recompute_granularity = selective: Keep whole layers' inputs, or leave out parts of them. [works]",
         "4 processes (--world-size)", "16 sequences = 2 micro x 4 data ranks x 2 accumulated"}) {
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.out;
   }

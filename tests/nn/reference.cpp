@@ -281,8 +281,37 @@ Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, co
   return middle + block.y_BSH;
 }
 
+namespace {
+
+/// x[b, s + shift] where that is in the sequence and in the document of s, else 0; element by element.
+Tensor shifted(const Tensor& x_BS, std::int64_t shift, const Tensor& document_BS) {
+  Tensor result = at::zeros_like(x_BS);
+  for (std::int64_t b = 0; b < x_BS.size(0); ++b) {
+    for (std::int64_t s = 0; s + shift < x_BS.size(1); ++s) {
+      const bool is_same = !document_BS.defined() ||
+                           document_BS[b][s].item<std::int64_t>() == document_BS[b][s + shift].item<std::int64_t>();
+      if (is_same) result[b][s].copy_(x_BS[b][s + shift]);
+    }
+  }
+  return result;
+}
+
+Tensor token_losses(const Tensor& normed_BSH, const Tensor& output, const Tensor& labels_BS) {
+  return project(normed_BSH, output).log_softmax(-1).gather(-1, labels_BS.unsqueeze(-1)).squeeze(-1).neg();
+}
+
+}  // namespace
+
+Tensor ReferenceLoss::total(const ModelSpec& spec, double num_tokens) const {
+  Tensor total = loss_sum / num_tokens + aux_loss;
+  for (const Tensor& loss : mtp_losses)
+    total = total + loss * (spec.mtp_loss_scale / static_cast<double>(mtp_losses.size()));
+  return total;
+}
+
 ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, const Tensor& mask_BS,
-                              const ModelSpec& spec, const ReferenceParameters& p, const PackedDocuments& packed) {
+                              const ModelSpec& spec, const ReferenceParameters& p, const PackedDocuments& packed,
+                              const Tensor& document_BS) {
   const Tensor& embedding = p.at("embedding.word_embeddings.weight");
   ReferenceLoss result;
   result.aux_loss = at::zeros({}, at::kDouble);
@@ -295,9 +324,21 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
     x = reference_layer(x, spec, layer, p, &result.aux_loss, packed);
   }
   const Tensor& output = spec.output_weight == model::OutputWeight::kOwn ? p.at("output_layer.weight") : embedding;
-  const Tensor logits = project(normalise(x, p.at("decoder.final_layernorm.weight"), spec.norm_epsilon), output);
-  const Tensor log_prob = logits.log_softmax(-1).gather(-1, labels_BS.unsqueeze(-1)).squeeze(-1);
-  result.loss_sum = (log_prob * mask_BS.to(at::kDouble)).sum().neg();
+  Tensor hidden = normalise(x, p.at("decoder.final_layernorm.weight"), spec.norm_epsilon);
+  result.loss_sum = (token_losses(hidden, output, labels_BS) * mask_BS.to(at::kDouble)).sum();
+  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
+    const auto own = [&](const char* name) { return p.at(fmt::format("mtp.layers.{}.{}.weight", depth, name)); };
+    const Tensor ids = shifted(ids_BS, depth + 1, document_BS);
+    const Tensor mask = shifted(mask_BS.to(at::kDouble), depth + 1, document_BS);
+    const Tensor joined = at::cat({normalise(at::embedding(embedding, ids), own("enorm"), spec.norm_epsilon),
+                                   normalise(hidden, own("hnorm"), spec.norm_epsilon)},
+                                  -1);
+    const Tensor y = reference_layer(project(joined, own("eh_proj")), spec, static_cast<int>(spec.num_layers()) + depth,
+                                     p, &result.aux_loss, packed);
+    hidden = normalise(y, own("final_layernorm"), spec.norm_epsilon);
+    const Tensor losses = token_losses(hidden, output, shifted(labels_BS, depth + 1, document_BS));
+    result.mtp_losses.push_back((losses * mask).sum() / mask.sum().clamp_min(1.0));
+  }
   return result;
 }
 

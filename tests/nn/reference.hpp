@@ -51,13 +51,18 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, 
 Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed = {});
 
-/// ids and labels [B, S]: masked sum of token losses, and the sum of the layers' auxiliary losses.
+/// ids and labels [B, S]: masked sum of token losses, the sum of the layers' auxiliary losses, and each prediction
+/// depth's mean loss over its own tokens.
 struct ReferenceLoss {
   Tensor loss_sum;
   Tensor aux_loss;
+  std::vector<Tensor> mtp_losses;
+
+  /// What a step's gradients are of.
+  Tensor total(const model::ModelSpec& spec, double num_tokens) const;
 };
 ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, const Tensor& mask_BS,
                               const model::ModelSpec& spec, const ReferenceParameters& p,
-                              const PackedDocuments& packed = {});
+                              const PackedDocuments& packed = {}, const Tensor& document_BS = {});
 
 }  // namespace primus::test
