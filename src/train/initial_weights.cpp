@@ -79,6 +79,22 @@ void copy_into(const checkpoint::Weights& weights, std::size_t index, at::Tensor
   if (!target.is_cpu()) target.copy_(host);
 }
 
+void fill_upcycled(const checkpoint::StoredModel& dense, const Experiment& experiment, const model::ModelSpec& spec,
+                   nn::ParameterStore& parameters) {
+  const auto upcycled =
+      checkpoint::upcycle(dense, spec, {.seed = static_cast<std::uint64_t>(experiment.get_int("seed"))});
+  const checkpoint::UpcycleShape shape = checkpoint::upcycle_shape(dense.spec, spec, dense.folder.string());
+  const std::int64_t granularity = experiment.get_int("moe_upcycling_granularity");
+  if (granularity != shape.granularity) {
+    checkpoint::refuse({.file = "experiment",
+                        .key = "moe_upcycling_granularity",
+                        .message = "is not what the dense model's width and moe_ffn_hidden_size say",
+                        .expected = std::to_string(shape.granularity),
+                        .found = std::to_string(granularity)});
+  }
+  fill(*upcycled, dense.folder.string(), parameters);
+}
+
 }  // namespace
 
 void fill(const checkpoint::Weights& weights, const std::string& folder, nn::ParameterStore& parameters) {
@@ -107,11 +123,9 @@ std::string load_initial_weights(const Experiment& experiment, const model::Mode
   const checkpoint::StoredModel stored = checkpoint::open_model(start->folder);
   refuse_missing_optimizer(*start);
   std::string done = fmt::format("weights from {}", start->folder);
-  if (wants_upcycling && !stored.spec.moe) {
-    const auto upcycled =
-        checkpoint::upcycle(stored, spec, {.seed = static_cast<std::uint64_t>(experiment.get_int("seed"))});
-    fill(*upcycled, start->folder, parameters);
-    return done + fmt::format(", a dense model made into {} experts", spec.moe ? spec.moe->router.num_experts : 0);
+  if (wants_upcycling) {
+    fill_upcycled(stored, experiment, spec, parameters);
+    return done + fmt::format(", a dense model made into {} experts", spec.moe->router.num_experts);
   }
   fill(*stored.weights, start->folder, parameters);
   for (const std::string& left_out : stored.notes) done += "\n  " + left_out;

@@ -1,6 +1,8 @@
 #include "train/logits.hpp"
 
-#include <numeric>
+#include <algorithm>
+#include <optional>
+#include <span>
 
 #include "checkpoint/export.hpp"
 #include "checkpoint/refuse.hpp"
@@ -65,7 +67,7 @@ Tokens read_tokens(const std::string& path, std::int64_t vocab_size, at::ScalarT
     check_range(labels_BS, path, "labels", kNotCounted, vocab_size);
   }
   const std::int64_t length = ids_BS.size(1);
-  Tensor next_BS = at::full_like(ids_BS, kNotCounted);
+  Tensor next_BS = at::empty(ids_BS.sizes(), ids_BS.options()).fill_(kNotCounted);
   next_BS.narrow(1, 0, length - 1).copy_(labels_BS.narrow(1, 1, length - 1));
   const Tensor counts_BS = next_BS.ge(0);
   const auto num_counted = counts_BS.sum().item<std::int64_t>();
@@ -121,7 +123,7 @@ struct Output {
 Tensor logits(nn::Saved& saved, const model::ModelSpec& spec, nn::ParameterStore& parameters, model::BatchShape batch) {
   nn::Saved& output = saved.child(static_cast<int>(spec.num_layers()));
   const Tensor& hidden_TH = output.at(model::OutputSlot::kInput);
-  Tensor normed_TH = at::empty_like(hidden_TH);
+  Tensor normed_TH = at::empty(hidden_TH.sizes(), hidden_TH.options());
   ops::rms_norm_apply(hidden_TH, parameters.get("decoder.final_layernorm.weight").weight,
                       output.at(model::OutputSlot::kRstd), normed_TH);
   const bool is_tied = spec.output_weight == model::OutputWeight::kTiedToEmbedding;
