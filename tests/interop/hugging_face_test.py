@@ -138,7 +138,7 @@ def compare_training(model, checkpoint, checks, work, seed):
         "--train_iters", steps, "--global_batch_size", batch, "--micro_batch_size", 2, "--lr", RATE, "--min_lr", 0.0,
         "--lr_decay_style", "constant", "--lr_warmup_iters", 0, "--weight_decay", WEIGHT_DECAY, "--adam_beta1", BETAS[0],
         "--adam_beta2", BETAS[1], "--adam_eps", EPSILON, "--clip_grad", CLIP, "--bf16", "false", "--log_interval", 1,
-        "--eval_iters", 0, "--seed", data_seed, cwd=work)
+        "--eval_iters", 0, "--seed", data_seed, "--dataloader_type", "single", cwd=work)
     metrics = next(work.glob("output/**/metrics.jsonl"))
     ours = [record["lm_loss"] for record in map(json.loads, metrics.read_text().splitlines()) if "lm_loss" in record]
     theirs = torch_losses(model, sample_order(documents, seq, steps * batch, data_seed), batch, steps)

@@ -34,8 +34,8 @@ def yarn(rng):
             "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707, "original_max_position_embeddings": 32}
 
 
-def latent(rng):
-    return dict(q_lora_rank=rng.choice([None, 12]), kv_lora_rank=16, qk_rope_head_dim=rng.choice([4, 8]),
+def latent(rng, sizes):
+    return dict(num_key_value_heads=sizes["num_attention_heads"], q_lora_rank=rng.choice([None, 12]), kv_lora_rank=16, qk_rope_head_dim=rng.choice([4, 8]),
                 qk_nope_head_dim=rng.choice([8, 12]), v_head_dim=rng.choice([8, 12]))
 
 
@@ -70,7 +70,7 @@ def deepseek_v2(rng, groups=None):
     sizes = common(rng)
     routing = dict(topk_method="group_limited_greedy", n_group=4, topk_group=2) if groups else dict(
         topk_method="greedy", n_group=1, topk_group=1)
-    return transformers.DeepseekV2Config(**sizes, **latent(rng), **routing, intermediate_size=rng.choice([40, 72]),
+    return transformers.DeepseekV2Config(**sizes, **latent(rng, sizes), **routing, intermediate_size=rng.choice([40, 72]),
                                          moe_intermediate_size=rng.choice([16, 24]), n_routed_experts=8,
                                          n_shared_experts=rng.choice([1, 2]), num_experts_per_tok=rng.choice([2, 3]),
                                          first_k_dense_replace=rng.choice([0, 1]),
@@ -83,7 +83,7 @@ def deepseek_v2_groups(rng):
 
 def deepseek_v3(rng, groups=True):
     sizes = common(rng)
-    return transformers.DeepseekV3Config(**sizes, **latent(rng), intermediate_size=rng.choice([40, 72]),
+    return transformers.DeepseekV3Config(**sizes, **latent(rng, sizes), intermediate_size=rng.choice([40, 72]),
                                          moe_intermediate_size=rng.choice([16, 24]), n_routed_experts=8, n_shared_experts=1,
                                          num_experts_per_tok=4 if groups else rng.choice([2, 3]),
                                          n_group=4 if groups else 1, topk_group=2 if groups else 1,
