@@ -102,8 +102,10 @@ bool is_training_choice(std::string_view key) {
 }
 
 /// The settings in which an experiment and the one that a config.json describes differ.
-std::vector<Problem> differences(const Experiment& experiment, const Experiment& described, const std::string& file,
-                                 std::string_view model_type) {
+std::vector<Problem> differences(const Experiment& experiment, const HuggingFaceConfig& config,
+                                 const std::string& file) {
+  const Experiment& described = config.experiment;
+  const std::string_view model_type = row_of(config.architecture).model_type;
   std::vector<std::string> keys;
   for (const auto& [key, setting] : described.settings()) keys.push_back(key);
   for (const std::string_view key : neutral_keys()) {
@@ -111,6 +113,13 @@ std::vector<Problem> differences(const Experiment& experiment, const Experiment&
   }
   const bool has_experts = !experiment.is_null("num_experts");
   std::vector<Problem> problems;
+  // A config may declare layers that the files do not hold; the other way round they would be lost.
+  const std::int64_t depths = experiment.get_optional_int("mtp_num_layers").value_or(0);
+  if (depths > 0 && depths != config.facts.num_mtp_layers) {
+    problems.push_back(
+        problem_of({file, "mtp_num_layers", fmt::format("cannot be said in a config.json of {}", model_type),
+                    std::to_string(config.facts.num_mtp_layers), std::to_string(depths)}));
+  }
   for (const std::string& key : keys) {
     if (is_training_choice(key)) continue;
     // Without experts, what their keys say has no meaning.
@@ -166,7 +175,7 @@ Attempt attempt(const Experiment& experiment, const ArchitectureRow& row, const 
   Attempt made;
   made.json = source ? merged(*source, fields) : std::move(fields);
   try {
-    made.problems = differences(experiment, parse(made.json, file).experiment, file, row.model_type);
+    made.problems = differences(experiment, parse(made.json, file), file);
   } catch (const ConfigError& error) {
     made.problems = error.problems();
   }
@@ -206,7 +215,7 @@ ExportedConfig write_hugging_face_config(const Experiment& experiment, const std
     exported.architecture = config.architecture;
     const ArchitectureRow& row = row_of(config.architecture);
     exported.json = *source;
-    if (!differences(experiment, config.experiment, experiment_file, row.model_type).empty()) {
+    if (!differences(experiment, config, experiment_file).empty()) {
       Attempt made = attempt(experiment, row, source, experiment_file);
       if (!made.problems.empty()) throw ConfigError(std::move(made.problems));
       exported.json = std::move(made.json);

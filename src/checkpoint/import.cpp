@@ -1,9 +1,12 @@
 #include "checkpoint/import.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 
 #include "base/files.hpp"
 #include "checkpoint/crc32c.hpp"
@@ -52,6 +55,19 @@ void write_experiment(const fs::path& folder, const RunDescription& run, const S
   copy_companions(is_checkpoint(source.folder) ? source.folder / kSourceFolder : source.folder, folder / kSourceFolder);
 }
 
+/// Everything in the folder, so that the rename cannot come before what it names.
+void bring_to_disk(const fs::path& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+    const bool is_synced = file >= 0 && (::fsync(file) == 0 || entry.is_directory());
+    const int reason = errno;
+    if (file >= 0) ::close(file);
+    if (is_synced) continue;
+    throw UserError(fmt::format("{}: cannot be brought to the disk: {}", entry.path().string(), std::strerror(reason)));
+  }
+  data::sync_folder_of((folder / "any").string());
+}
+
 }  // namespace
 
 NewFolder::NewFolder(fs::path final_path) : final_path_(std::move(final_path)) {
@@ -69,7 +85,7 @@ NewFolder::~NewFolder() {
 }
 
 void NewFolder::commit() {
-  data::sync_folder_of((path_ / "any").string());
+  bring_to_disk(path_);
   std::error_code error;
   fs::remove(final_path_, error);  // an empty folder may stand there
   fs::rename(path_, final_path_, error);

@@ -166,11 +166,13 @@ class Leftovers {
       return true;
     }
     const bool is_tied = spec_.output_weight == model::OutputWeight::kTiedToEmbedding;
-    if (is_tied && name == "lm_head.weight") {
-      const auto* embedding = folder_.find("model.embed_tokens.weight");
-      return embedding != nullptr && same_bytes(*embedding, *folder_.find(name));
-    }
+    if (is_tied && name == "lm_head.weight") return is_copy(name, "model.embed_tokens.weight");
     if (layer_of(name) < spec_.num_layers()) return false;
+    if (spec_.num_mtp_layers > 0) {
+      // A depth shares embedding and output with the model; files hold them once more.
+      return (name.ends_with(".embed_tokens.weight") && is_copy(name, "model.embed_tokens.weight")) ||
+             (name.ends_with(".shared_head.head.weight") && is_copy(name, "lm_head.weight"));
+    }
     mtp_.push_back(name);
     return true;
   }
@@ -186,6 +188,11 @@ class Leftovers {
   }
 
  private:
+  bool is_copy(const std::string& name, std::string_view original) const {
+    const auto* place = folder_.find(original);
+    return place != nullptr && same_bytes(*place, *folder_.find(name));
+  }
+
   const SafetensorsFolder& folder_;
   const model::ModelSpec& spec_;
   std::int64_t num_tables_ = 0;

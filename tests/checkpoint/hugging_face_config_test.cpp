@@ -183,6 +183,7 @@ TEST(HuggingFaceConfig, WhatNoConfigCanSayIsNamed) {
       {"final_logit_softcapping", {30.0}, "final_logit_softcapping"},
       {"moe_router_topk_scaling_factor", {2.5}, "moe_router_topk_scaling_factor"},
       {"add_qkv_bias", {true}, "add_qkv_bias"},
+      {"mtp_num_layers", {std::int64_t{1}}, "mtp_num_layers"},
   };
   for (const auto& [key, value, expected] : cases) {
     config::Experiment experiment = imported(kMixtral);

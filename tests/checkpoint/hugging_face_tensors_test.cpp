@@ -16,8 +16,8 @@ model::ModelSpec small_spec(Architecture architecture) {
   model::ModelSpec spec;
   spec.hidden_size = 6;
   spec.seq_length = 8;
-  spec.vocab_size = 10;
-  spec.padded_vocab_size = 12;
+  spec.vocab_size = 11;
+  spec.padded_vocab_size = 13;  // no other size is 13
   spec.layers = {model::LayerKind::kDense, model::LayerKind::kMoe};
   spec.dense_ffn_hidden_size = 5;
   if (architecture == Architecture::kDeepseekV3) {
@@ -57,8 +57,8 @@ std::int64_t elements(const std::vector<std::int64_t>& shape) {
 TEST(HuggingFaceTensors, NamesAndShapes) {
   const std::map<Architecture, std::map<std::string, std::vector<std::int64_t>>> expected = {
       {Architecture::kMixtral,
-       {{"model.embed_tokens.weight", {10, 6}},
-        {"lm_head.weight", {10, 6}},
+       {{"model.embed_tokens.weight", {11, 6}},
+        {"lm_head.weight", {11, 6}},
         {"model.layers.1.block_sparse_moe.gate.weight", {3, 6}},
         {"model.layers.1.block_sparse_moe.experts.2.w1.weight", {4, 6}},
         {"model.layers.1.block_sparse_moe.experts.2.w3.weight", {4, 6}},
