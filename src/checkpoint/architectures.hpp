@@ -1,7 +1,9 @@
 #pragma once
 // The Hugging Face architectures that are converted: one row each, read by the config's and the tensors' mapping.
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/config_reader.hpp"
 #include "config/experiment.hpp"
@@ -24,6 +26,7 @@ class Settings {
 /// What a config.json says besides settings.
 struct ConfigFacts {
   std::int64_t num_mtp_layers = 0;  // that the config declares; the files may hold them or not
+  std::vector<std::string> notes;   // where transformers computes something else than the config says
 };
 
 struct ArchitectureRow {

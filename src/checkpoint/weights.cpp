@@ -49,8 +49,7 @@ class Problems {
   std::vector<Problem> problems_;
 };
 
-// ---- Hugging Face
-// ----------------------------------------------------------------------------------------------------
+// ---- Hugging Face ----
 
 class HuggingFaceWeights final : public Weights {
  public:
@@ -231,8 +230,7 @@ void check_tensors(const SafetensorsFolder& folder, const TensorMapping& mapping
   leftovers.tell(notes);
 }
 
-// ---- ours
-// ------------------------------------------------------------------------------------------------------------
+// ---- ours ----
 
 class CheckpointWeights final : public Weights {
  public:
@@ -388,6 +386,7 @@ StoredModel open_hugging_face(const fs::path& folder) {
   stored.folder = folder;
   SafetensorsFolder files(folder);
   stored.experiment = std::move(config.experiment);
+  stored.notes = config.facts.notes;
   stored.spec = model::build_model_spec(stored.experiment);
   const bool has_mtp = holds_mtp(files, stored.spec.num_layers());
   if (has_mtp && describes_mtp(stored.spec)) {

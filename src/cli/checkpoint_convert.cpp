@@ -25,8 +25,7 @@ std::string name_of(const std::string& folder) {
   return path.filename().string();
 }
 
-// ---- import
-// ----------------------------------------------------------------------------------------------------------
+// ---- import ----
 
 int run_import(std::span<const std::string> words, const LaunchOptions& launch) {
   ConvertOptions options;
@@ -58,8 +57,7 @@ int run_import(std::span<const std::string> words, const LaunchOptions& launch) 
   return 0;
 }
 
-// ---- export
-// ----------------------------------------------------------------------------------------------------------
+// ---- export ----
 
 int run_export(std::span<const std::string> words, const LaunchOptions& launch) {
   ConvertOptions options;
@@ -88,8 +86,7 @@ int run_export(std::span<const std::string> words, const LaunchOptions& launch) 
   return 0;
 }
 
-// ---- upcycle
-// ---------------------------------------------------------------------------------------------------------
+// ---- upcycle ----
 
 struct UpcycleWords {
   ConvertOptions convert;

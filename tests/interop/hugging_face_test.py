@@ -6,7 +6,8 @@ usage: tests/interop/hugging_face_test.py MODEL [--seeds N]
 MODEL: a name of models.py. Each seed draws sizes and weights anew; nothing is stored.
 
 Where transformers itself departs from what a model's authors published, the comparison stays within what both mean:
-  * DeepSeek's norms of latent vectors have epsilon 1e-6 there whatever rms_norm_eps says: models.py uses 1e-6.
+  * DeepSeek's norms of latent vectors have epsilon 1e-6 there whatever rms_norm_eps says: models.correct() gives them
+    the config's, as Megatron does; an import says it in a note.
   * DeepSeek-V2's norm_topk_prob is read nowhere there: an import refuses it when it is true.
   * Masked groups get probability 0 there and could be chosen if fewer experts are left than a token takes; models.py
     leaves enough. DeepSeek-V3 sums a group's best two whatever top_k is: an import refuses other quotients.
@@ -22,7 +23,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from command import ROOT, Checks, relative, run, skip
+from command import ROOT, Checks, need_transformers, relative, run, skip
 
 try:
     import numpy as np
@@ -32,7 +33,8 @@ try:
 except ImportError as error:
     skip(f"{error.name} is not installed (make test installs it)")
 
-import models
+need_transformers(transformers.__version__)
+import models  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tools/golden"))
 from data_order import gpt_index  # noqa: E402
@@ -164,8 +166,8 @@ def compare_way_back(model, original, checkpoint, checks, work):
         same = tensor.dtype == after[name].dtype and torch.equal(tensor.view(torch.uint8), after[name].view(torch.uint8))
         checks.that(same, f"export: {name} is not byte-equal")
     checks.that(meaningful(original) == meaningful(work / "back"), "export: config.json differs")
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(work / "back", attn_implementation="eager",
-                                                               experts_implementation="eager", dtype=torch.float32)
+    loaded = models.correct(transformers.AutoModelForCausalLM.from_pretrained(
+        work / "back", attn_implementation="eager", experts_implementation="eager", dtype=torch.float32))
     ids = torch.arange(12)[None]
     checks.that(torch.equal(loaded(input_ids=ids).logits, model(input_ids=ids).logits), "export: transformers' own logits differ")
 
