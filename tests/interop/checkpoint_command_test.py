@@ -64,7 +64,8 @@ def wrong_tensors(checks, work):
 
     edit_tensors(folder, spoil)
     refused(folder, work, "model.layers.0.self_attn.q_proj.weight: is missing", "model.norm.weight: is missing",
-            "model.layers.0.mlp.extra.weight: belongs to no parameter", "model.layers.1.mlp.down_proj.weight: has another shape",
+            "model.layers.0.mlp.extra.weight: belongs to no parameter",
+            "model.layers.1.mlp.down_proj.weight: has another shape",
             "found [2, 2]", "model.layers.1.input_layernorm.weight: cannot be converted", checks=checks)
 
 
@@ -200,7 +201,8 @@ def write_many_shards(folder, num_layers, hidden, ffn):
 # A process's peak begins with that of the process that forked it: a small one has to stand between torch and the program.
 MEASURE = """
 import os, sys
-pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, '/dev/null', os.O_WRONLY, 0)])
+silent = (os.POSIX_SPAWN_OPEN, 1, '/dev/null', os.O_WRONLY, 0)
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[silent])
 _, status, usage = os.wait4(pid, 0)
 print(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
 """
@@ -225,7 +227,7 @@ def memory(checks, work):
     for name, words in (("import", ["--from", work / "big", "--to", work / "ours", "--dtype", "bf16"]),
                         ("export", ["--from", work / "ours", "--to", work / "back", "--dtype", "fp32"])):
         peak = peak_bytes("checkpoint", name, *words)
-        print(f"{name}: peak {peak / 1e6:.1f} MB, {floor / 1e6:.1f} MB of it the program's own; a shard has {shard / 1e6:.1f} MB")
+        print(f"{name}: peak {peak / 1e6:.1f} MB, the program alone {floor / 1e6:.1f} MB, a shard {shard / 1e6:.1f} MB")
         checks.that(peak - floor < shard, f"{name}: {peak - floor} bytes above {floor}, a shard is {shard}")
     with safe_open(work / "back/model.safetensors", "np") as back, safe_open(
             work / "big/model-00007-of-00025.safetensors", "np") as original:

@@ -35,8 +35,9 @@ def yarn(rng):
 
 
 def latent(rng, sizes):
-    return dict(num_key_value_heads=sizes["num_attention_heads"], q_lora_rank=rng.choice([None, 12]), kv_lora_rank=16, qk_rope_head_dim=rng.choice([4, 8]),
-                qk_nope_head_dim=rng.choice([8, 12]), v_head_dim=rng.choice([8, 12]))
+    return dict(num_key_value_heads=sizes["num_attention_heads"], q_lora_rank=rng.choice([None, 12]),
+                kv_lora_rank=16, qk_rope_head_dim=rng.choice([4, 8]), qk_nope_head_dim=rng.choice([8, 12]),
+                v_head_dim=rng.choice([8, 12]))
 
 
 def llama(rng, rope=None):
@@ -96,8 +97,9 @@ def deepseek_v3_no_groups(rng):
 
 def gpt_oss(rng):
     sizes = dict(common(rng), rms_norm_eps=1e-5)
-    return transformers.GptOssConfig(**sizes, intermediate_size=rng.choice([24, 40]), num_key_value_heads=grouped(rng, sizes),
-                                     head_dim=rng.choice([8, 16]), num_local_experts=rng.choice([4, 8]),
+    return transformers.GptOssConfig(**sizes, intermediate_size=rng.choice([24, 40]),
+                                     num_key_value_heads=grouped(rng, sizes), head_dim=rng.choice([8, 16]),
+                                     num_local_experts=rng.choice([4, 8]),
                                      num_experts_per_tok=2, sliding_window=rng.choice([5, 8]))
 
 
