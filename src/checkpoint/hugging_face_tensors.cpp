@@ -144,12 +144,16 @@ TensorMapping map_tensors(const std::vector<ParameterDescriptor>& parameters, Ar
   return Mapper(parameters, architecture).run();
 }
 
+std::vector<ParameterDescriptor> parameters_of(const model::ModelSpec& spec) {
+  return model::model_parameters(spec);
+}
+
 bool describes_mtp(const model::ModelSpec& spec) {
   model::ModelSpec with = spec;
   model::ModelSpec without = spec;
   with.num_mtp_layers = 1;
   without.num_mtp_layers = 0;
-  return model::model_parameters(with).size() > model::model_parameters(without).size();
+  return parameters_of(with).size() > parameters_of(without).size();
 }
 
 }  // namespace primus::checkpoint

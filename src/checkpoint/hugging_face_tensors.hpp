@@ -39,7 +39,10 @@ struct TensorMapping {
 
 TensorMapping map_tensors(const std::vector<model::ParameterDescriptor>& parameters, Architecture architecture);
 
-/// Does the library of layers describe parameters of multi-token prediction, so that they can be imported?
+/// Every parameter that a checkpoint of this model holds.
+std::vector<model::ParameterDescriptor> parameters_of(const model::ModelSpec& spec);
+
+/// Are parameters of multi-token prediction among them, so that they can be imported?
 bool describes_mtp(const model::ModelSpec& spec);
 
 }  // namespace primus::checkpoint

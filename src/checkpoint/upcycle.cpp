@@ -294,7 +294,7 @@ UpcycleShape upcycle_shape(const model::ModelSpec& dense, const model::ModelSpec
 
 std::unique_ptr<Weights> upcycle(const StoredModel& dense, const model::ModelSpec& spec,
                                  const UpcycleOptions& options) {
-  return std::make_unique<UpcycledWeights>(model::model_parameters(spec), dense, spec, options);
+  return std::make_unique<UpcycledWeights>(parameters_of(spec), dense, spec, options);
 }
 
 }  // namespace primus::checkpoint

@@ -397,7 +397,7 @@ StoredModel open_hugging_face(const fs::path& folder) {
     stored.notes.push_back(fmt::format("config.json declares {} layers of multi-token prediction, the files hold none",
                                        config.facts.num_mtp_layers));
   }
-  std::vector<ParameterDescriptor> parameters = model::model_parameters(stored.spec);
+  std::vector<ParameterDescriptor> parameters = parameters_of(stored.spec);
   TensorMapping mapping = map_tensors(parameters, config.architecture);
   PRIMUS_CHECK(mapping.unnamed.empty(), "{} has no Hugging Face name", mapping.unnamed.front());
   check_tensors(files, mapping, stored.spec, stored.notes);
@@ -412,7 +412,7 @@ StoredModel open_checkpoint(const fs::path& folder) {
   const CheckpointIndex index = read_index(folder);
   stored.experiment = config::Experiment::from_json(read_file(folder / kExperimentFile));
   stored.spec = model::build_model_spec(stored.experiment);
-  std::vector<ParameterDescriptor> parameters = model::model_parameters(stored.spec);
+  std::vector<ParameterDescriptor> parameters = parameters_of(stored.spec);
   check_same(named_shapes(index), parameters, (folder / kIndexFile).string(), "its " + std::string(kExperimentFile));
   Problems problems("tensors");
   for (const GlobalTensor& tensor : index.tensors) {

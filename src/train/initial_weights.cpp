@@ -97,13 +97,19 @@ void fill_upcycled(const checkpoint::StoredModel& dense, const Experiment& exper
 
 }  // namespace
 
+void fill_by_name(const checkpoint::Weights& weights, nn::ParameterStore& parameters) {
+  for (const auto& parameter : parameters.all()) {
+    const auto found = weights.find(parameter->descriptor.name);
+    PRIMUS_CHECK(found.has_value(), "no weights for {}", parameter->descriptor.name);
+    copy_into(weights, *found, parameter->weight);
+  }
+}
+
 void fill(const checkpoint::Weights& weights, const std::string& folder, nn::ParameterStore& parameters) {
   std::vector<model::ParameterDescriptor> wanted;
   for (const auto& parameter : parameters.all()) wanted.push_back(parameter->descriptor);
   checkpoint::check_parameters(weights, wanted, folder, "the experiment");
-  for (const auto& parameter : parameters.all()) {
-    copy_into(weights, *weights.find(parameter->descriptor.name), parameter->weight);
-  }
+  fill_by_name(weights, parameters);
 }
 
 std::string load_initial_weights(const Experiment& experiment, const model::ModelSpec& spec,

@@ -8,8 +8,11 @@
 
 namespace primus::train {
 
-/// Fill every parameter, converted to its type. Throws ConfigError that names all parameters which are missing, extra
-/// or of another shape, UserError where bytes are damaged.
+/// Fill every parameter of the store, converted to its type; the weights must hold all of them. Throws UserError where
+/// bytes are damaged.
+void fill_by_name(const checkpoint::Weights& weights, nn::ParameterStore& parameters);
+
+/// The same. Throws ConfigError that names all parameters which are missing, extra or of another shape.
 void fill(const checkpoint::Weights& weights, const std::string& folder, nn::ParameterStore& parameters);
 
 /// `load`, `pretrained_checkpoint` and `moe_use_upcycling` as Megatron means them. A checkpoint of weights alone is

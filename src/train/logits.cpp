@@ -99,8 +99,9 @@ void refuse_unbuilt(const checkpoint::StoredModel& stored) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// The gradient of the mean loss alone: what balances experts in a training is not part of it.
-model::ModelSpec without_balancing(model::ModelSpec spec) {
+/// The logits and the mean loss alone: what balances experts in a training, and further depths, are no part of them.
+model::ModelSpec without_extras(model::ModelSpec spec) {
+  spec.num_mtp_layers = 0;
   if (spec.moe) {
     spec.moe->router.load_balancing = model::LoadBalancing::kNone;
     spec.moe->router.aux_loss_coefficient = 0.0;
@@ -160,11 +161,12 @@ Output pass(const model::ModelSpec& spec, const model::NumericPolicy& policy, nn
 /// Gradients leave under the names that the parameters have there; buffers have none.
 class GradientNames {
  public:
-  GradientNames(const checkpoint::StoredModel& stored, Gradients wanted) {
+  GradientNames(const checkpoint::StoredModel& stored, const std::vector<model::ParameterDescriptor>& parameters,
+                Gradients wanted) {
     if (wanted == Gradients::kNo) return;
     const auto exported = checkpoint::write_hugging_face_config(stored.experiment, stored.source_config,
                                                                 DType::kFloat32, stored.folder.string());
-    mapping_ = checkpoint::map_tensors(stored.weights->parameters(), exported.architecture);
+    mapping_ = checkpoint::map_tensors(parameters, exported.architecture);
     blocks_ = checkpoint::blocks_by_tensor(mapping_);
   }
 
@@ -215,14 +217,15 @@ void run_logits(const LogitsRequest& request) {
   ops::install_allocator();
   const checkpoint::StoredModel stored = checkpoint::open_model(request.model);
   refuse_unbuilt(stored);
-  const GradientNames names(stored, request.gradients);
   std::string why_cpu;
   const at::Device device = ops::select_device(request.device, why_cpu);
   const model::NumericPolicy policy = policy_of(request.dtype);
-  const model::ModelSpec spec = without_balancing(stored.spec);
+  const model::ModelSpec spec = without_extras(stored.spec);
+  const std::vector<model::ParameterDescriptor> descriptors = checkpoint::parameters_of(spec);
+  const GradientNames names(stored, descriptors, request.gradients);
   const Tokens tokens = read_tokens(request.tokens, spec.vocab_size, ops::to_aten(policy.statistics), device);
-  nn::ParameterStore parameters(model::model_parameters(spec), policy, 0, device);
-  fill(*stored.weights, request.model, parameters);
+  nn::ParameterStore parameters(descriptors, policy, 0, device);
+  fill_by_name(*stored.weights, parameters);
   const Output output = pass(spec, policy, parameters, tokens, request.gradients);
   write_output(request.out, output, names, policy.statistics, policy.main_gradients);
 }
