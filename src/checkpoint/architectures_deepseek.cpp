@@ -87,7 +87,7 @@ void write_deepseek_experts(const ModelSpec& spec, Json& json) {
   json["n_routed_experts"] = moe.router.num_experts;
   json["num_experts_per_tok"] = moe.router.top_k;
   json["moe_intermediate_size"] = moe.ffn_hidden_size;
-  json["n_shared_experts"] = moe.shared_ffn_hidden_size / moe.ffn_hidden_size;
+  json["n_shared_experts"] = moe.shared_ffn_hidden_size / std::max<std::int64_t>(1, moe.ffn_hidden_size);
   json["routed_scaling_factor"] = moe.router.scaling_factor;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -14,6 +16,14 @@ namespace {
 bool same(const Json& a, const Json& b) {
   if (a.is_number() && b.is_number()) return a.get<double>() == b.get<double>();
   return a == b;
+}
+
+/// Sizes beyond any model's; what is counted one by one has a smaller bound, so that a damaged file costs no memory.
+std::int64_t most_of(std::string_view field) {
+  constexpr std::int64_t kMostCounted = 1 << 14;
+  constexpr std::array<std::string_view, 4> kCounted = {"num_hidden_layers", "num_local_experts", "n_routed_experts",
+                                                        "num_experts"};
+  return std::ranges::find(kCounted, field) != kCounted.end() ? kMostCounted : std::int64_t{1} << 32;
 }
 
 }  // namespace
@@ -40,8 +50,10 @@ std::int64_t ConfigReader::integer(const std::string& field, std::optional<std::
     if (!default_value) problem(field, "is missing", "integer >= 1");
     return default_value.value_or(1);
   }
-  if (value->is_number_integer() && *value >= 0 && *value <= std::int64_t{1} << 40) return value->get<std::int64_t>();
-  problem(field, "is no size", "integer >= 0", value->dump());
+  if (value->is_number_integer() && *value >= 0 && *value <= most_of(field)) return value->get<std::int64_t>();
+  // A field may be read several times.
+  const bool is_known = std::ranges::find(problems_, prefix_ + field, &Problem::key) != problems_.end();
+  if (!is_known) problem(field, "is no size", fmt::format("integer from 0 to {}", most_of(field)), value->dump());
   return default_value.value_or(1);
 }
 

@@ -202,6 +202,8 @@ TEST(HuggingFaceConfig, ConfigsThatAreRefused) {
       {kMixtral, "vocab_size", nullptr, "vocab_size: is missing"},
       {kMixtral, "vocab_size", "many", "vocab_size: is no size"},
       {kMixtral, "hidden_size", -4, "hidden_size: is no size"},
+      {kMixtral, "num_hidden_layers", 3'000'000'000, "num_hidden_layers: is no size (expected integer from 0 to 16384"},
+      {kMixtral, "num_local_experts", 3'000'000'000, "num_local_experts: is no size"},
       {kMixtral, "hidden_act", "gelu", "hidden_act: only SiLU is converted (expected \"silu\", found \"gelu\")"},
       {kMixtral, "sliding_window", 4096, "sliding_window"},
       {kMixtral, "router_jitter_noise", 0.1, "router_jitter_noise"},
