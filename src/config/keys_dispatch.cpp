@@ -34,7 +34,7 @@ constexpr Key kDispatch[] = {
   no_effect("use_grouped_gemm_for_dense_mlp", kBool, "false", "", "Grouped matrix products in dense MLPs.", kByShape),
   no_effect("use_grouped_gemm_for_shared_expert", kBool, "false", "", "Grouped matrix products in shared experts.", kByShape),
   no_effect("use_transformer_engine_op_fuser", kBool, "false", "", "Fused operations of another library.", kOneImplementation),
-  planned_detail("moe_upcycling_granularity", kInt, "1", ">=1", "Parts that one dense MLP gives to experts."),
+  works("moe_upcycling_granularity", kInt, "1", ">=1", "Parts that one dense MLP gives to experts.", "read with moe_use_upcycling"),
   planned("moe_routing_trace_path", kText, "null", "", "File that records which experts tokens took."),
   planned_detail("moe_routing_trace_max_training_iters", kInt, "null", ">=1", "Steps that are recorded."),
   planned_detail("moe_routing_trace_capture_logits", kBool, "false", "", "Record router logits too."),

@@ -147,6 +147,7 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   if (device.is_cuda()) wait = [] { ops::synchronize(at::kCUDA); };
   ops::set_zone_timers(options.zone_timers, wait);
   reporter.message(opening(experiment, trainer.spec(), device));
+  if (!trainer.start().empty()) reporter.message(trainer.start());
   if (wants_detail()) reporter.message(detail(experiment, trainer, device));
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });
   if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));

@@ -7,6 +7,7 @@
 #include "ops/device.hpp"
 #include "train/batches.hpp"
 #include "train/device_support.hpp"
+#include "train/initial_weights.hpp"
 #include "train/interrupt.hpp"
 
 namespace primus::train {
@@ -68,6 +69,8 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
   }
   parameters_ = std::make_unique<nn::ParameterStore>(model::training_parameters(spec_), options_.step.policy,
                                                      options_.seed, device_);
+  // Before the optimizer copies them.
+  start_ = load_initial_weights(experiment, spec_, *parameters_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::Optimizer>(*parameters_, options_.step.policy, options_.optimizer);
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);

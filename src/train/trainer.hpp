@@ -36,6 +36,8 @@ class Trainer {
 
   const model::ModelSpec& spec() const { return spec_; }
   nn::ParameterStore& parameters() { return *parameters_; }
+  /// What the run starts from, for the log; empty: random weights, as nothing else was asked for.
+  const std::string& start() const { return start_; }
   std::int64_t num_samples(data::Split split) const { return source_->num_samples(split); }
 
  private:
@@ -62,6 +64,7 @@ class Trainer {
   model::ModelSpec spec_;
   std::int64_t flops_per_token_;
   std::unique_ptr<nn::ParameterStore> parameters_;
+  std::string start_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<engine::Optimizer> optimizer_;
   std::unique_ptr<engine::StepRunner> runner_;
