@@ -145,7 +145,7 @@ TensorMapping map_tensors(const std::vector<ParameterDescriptor>& parameters, Ar
 }
 
 std::vector<ParameterDescriptor> parameters_of(const model::ModelSpec& spec) {
-  return model::model_parameters(spec);
+  return model::training_parameters(spec);
 }
 
 bool describes_mtp(const model::ModelSpec& spec) {

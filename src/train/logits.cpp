@@ -102,10 +102,7 @@ void refuse_unbuilt(const checkpoint::StoredModel& stored) {
 /// The logits and the mean loss alone: what balances experts in a training, and further depths, are no part of them.
 model::ModelSpec without_extras(model::ModelSpec spec) {
   spec.num_mtp_layers = 0;
-  if (spec.moe) {
-    spec.moe->router.load_balancing = model::LoadBalancing::kNone;
-    spec.moe->router.aux_loss_coefficient = 0.0;
-  }
+  if (spec.moe) spec.moe->router.losses = {};
   return spec;
 }
 

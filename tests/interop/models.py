@@ -5,14 +5,7 @@ import torch
 import transformers
 
 # Remove a line when the layers that it names are built: everything in hugging_face_test.py then applies to that model.
-NOT_RUNNABLE = {
-    "deepseek_v2_groups": "group-limited routing is not built in this release",
-    "deepseek_v3": "sigmoid scores, expert biases and group-limited routing are not built in this release",
-    "deepseek_v3_no_groups": "sigmoid scores and expert biases are not built in this release",
-    "qwen3_moe": "norms on queries and keys are not built in this release",
-    "gpt_oss": "biases, sinks, windows and the clamped gated unit are not built in this release",
-    "llama3_rope": "Llama 3's scaling of rotary frequencies is not built in this release",
-}
+NOT_RUNNABLE = {}
 
 
 def common(rng, head_multiple=4):

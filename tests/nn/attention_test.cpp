@@ -214,7 +214,7 @@ TEST(AttentionFixedTest, EverythingAtOnceMatchesFiniteDifferences) {
     choices[kRope].taken = 3;
     choices[kDocuments].taken = 2;
     model::ModelSpec spec = attention_spec(5, choices);
-    spec.moe->router.load_balancing = model::LoadBalancing::kNone;  // its gradient is injected, no part of the output
+    spec.moe->router.losses = {};  // its gradient is injected, no part of the output
     const model::BatchShape batch{.num_sequences = 1, .seq_length = 7};
     std::mt19937_64 generator(6);
     const PackedDocuments documents = packed_documents(2, batch, generator);
@@ -238,7 +238,7 @@ TEST(AttentionFixedTest, PackedDocumentsAreTheDocumentsAlone) {
     choices[kNorms].taken = 1;
     choices[kRope].taken = 1;
     model::ModelSpec spec = attention_spec(9, choices);
-    spec.moe->router.load_balancing = model::LoadBalancing::kNone;
+    spec.moe->router.losses = {};
     std::mt19937_64 generator(10);
     const model::BatchShape whole{.num_sequences = 1, .seq_length = 18};
     const Data data = random_data(spec, whole, generator);
