@@ -47,7 +47,6 @@ TEST(ArchitectureTest, TrainingIsToldWhatItCannotBuild) {
   }
 }
 
-// 30 gated delta nets of 33,718,464 parameters, 10 layers of gated attention of 27,263,488, experts as in every layer.
 TEST(ArchitectureTest, LatentAttentionIsNotGivenWhatItHasNot) {
   EXPECT_EQ(names(unsupported_parts(test::preset_experiment(
                 "deepseek_v2_lite", {"--attention_output_gate", "True", "--add_qkv_bias", "True", "--qk_layernorm",
@@ -56,6 +55,7 @@ TEST(ArchitectureTest, LatentAttentionIsNotGivenWhatItHasNot) {
                                       "biases in latent attention", "unit norms in latent attention"}));
 }
 
+// 30 gated delta nets of 33,718,464 parameters, 10 layers of gated attention of 27,263,488, experts as in every layer.
 TEST(ArchitectureTest, Qwen35ByHand) {
   const ModelSpec spec = test::preset_spec("qwen3_5_35B_A3B");
   EXPECT_EQ(spec.num_layers_of(MixerKind::kGatedDelta), 30);
