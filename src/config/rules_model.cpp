@@ -45,6 +45,9 @@ void latent_attention(RuleContext& context) {
     context.plan("rotary_percent",
                  "latent attention whose rotated part is rotated in part (write rotary_percent: 1.0)");
   }
+  for (const std::string_view key : {"attention_output_gate", "add_qkv_bias", "qk_l2_norm"}) {
+    if (context.is_on(key)) context.plan(key, fmt::format("{} in latent attention (write {}: false)", key, key));
+  }
 }
 
 void positions(RuleContext& context) {
@@ -154,7 +157,12 @@ void position_scaling(RuleContext& context) {
 
 void window(RuleContext& context) {
   const Value& size = context.experiment().setting("window_size").value;
-  if (size.is_null()) return;
+  if (size.is_null()) {
+    if (context.is_wanted("window_attn_skip_freq")) {
+      context.note("window_attn_skip_freq", "not read: window_size is null", "window_size");
+    }
+    return;
+  }
   const auto& bounds = std::get<Value::List>(size.data);
   const auto bound = [&](std::size_t i) { return std::get<std::int64_t>(bounds[i].data); };
   if (bounds.size() != 2 || bound(0) < -1 || bound(1) < -1) {

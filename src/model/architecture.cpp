@@ -40,6 +40,19 @@ constexpr Row kRows[] = {
     {"final_logit_softcapping", "bounded output logits"},
 };
 
+/// What grouped-query attention has and latent attention has not.
+void add_latent_parts(const Experiment& experiment, std::vector<ArchitecturePart>& parts) {
+  if (experiment.get_double("rotary_percent") != 1.0) {
+    parts.push_back({"rotary_percent", "latent heads that are rotated in part"});
+  }
+  constexpr std::pair<const char*, const char*> kSwitches[] = {{"attention_output_gate", "a gate on latent attention"},
+                                                               {"add_qkv_bias", "biases in latent attention"},
+                                                               {"qk_l2_norm", "unit norms in latent attention"}};
+  for (const auto& [key, name] : kSwitches) {
+    if (experiment.get_bool(key)) parts.push_back({key, name});
+  }
+}
+
 /// The parts that take more than one key to see.
 void add_attention_parts(const Experiment& experiment, std::vector<ArchitecturePart>& parts) {
   const std::string type = experiment.get_string("model_type");
@@ -47,8 +60,8 @@ void add_attention_parts(const Experiment& experiment, std::vector<ArchitectureP
     parts.push_back({"model_type", "DeepSeek-V4's compressed attention", Counted::kMissing});
   } else if (type == "kimi_k3") {
     parts.push_back({"model_type", "Kimi K3's delta and latent attention", Counted::kMissing});
-  } else if (experiment.get_bool("multi_latent_attention") && experiment.get_double("rotary_percent") != 1.0) {
-    parts.push_back({"rotary_percent", "latent heads that are rotated in part"});
+  } else if (experiment.get_bool("multi_latent_attention")) {
+    add_latent_parts(experiment, parts);
   }
   if (const auto variant = experiment.get_optional_string("experimental_attention_variant")) {
     const bool is_gated_delta = *variant == "gated_delta_net" || *variant == "gdn";

@@ -47,6 +47,14 @@ TEST(ArchitectureTest, TrainingIsToldWhatItCannotBuild) {
   }
 }
 
+TEST(ArchitectureTest, LatentAttentionIsNotGivenWhatItHasNot) {
+  EXPECT_EQ(names(unsupported_parts(test::preset_experiment(
+                "deepseek_v2_lite", {"--attention_output_gate", "True", "--add_qkv_bias", "True", "--qk_layernorm",
+                                     "False", "--qk_l2_norm", "True", "--rotary_percent", "0.5"}))),
+            (std::vector<std::string>{"latent heads that are rotated in part", "a gate on latent attention",
+                                      "biases in latent attention", "unit norms in latent attention"}));
+}
+
 // 30 gated delta nets of 33,718,464 parameters, 10 layers of gated attention of 27,263,488, experts as in every layer.
 TEST(ArchitectureTest, Qwen35ByHand) {
   const ModelSpec spec = test::preset_spec("qwen3_5_35B_A3B");

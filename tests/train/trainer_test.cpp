@@ -175,14 +175,14 @@ TEST_F(TrainerTest, AttentionKeysReachTheModel) {
 
 // Documents of a few tokens side by side: masks and positions change the loss, and the model learns with both.
 TEST_F(TrainerTest, PackedDocumentsReachTheModel) {
+  const std::string prefix = short_documents();
   std::vector<double> losses;
   for (const char* keys : {"False False", "True False", "False True", "True True"}) {
     const std::string positions = std::string(keys).substr(0, std::string(keys).find(' '));
     const std::string mask = std::string(keys).substr(positions.size() + 1);
-    const RunSummary summary =
-        run(experiment({"--train_data_path", short_documents(), "--valid_data_path", short_documents(), "--train_iters",
-                        "8", "--eval_iters", "0", "--reset_position_ids", positions, "--reset_attention_mask", mask,
-                        "--eod_mask_loss", "True"}));
+    const RunSummary summary = run(
+        experiment({"--train_data_path", prefix, "--valid_data_path", prefix, "--train_iters", "8", "--eval_iters", "0",
+                    "--reset_position_ids", positions, "--reset_attention_mask", mask, "--eod_mask_loss", "True"}));
     EXPECT_EQ(summary.num_skipped, 0);
     EXPECT_LT(summary.last_loss, summary.first_loss);
     for (const double other : losses) EXPECT_NE(summary.last_loss, other) << keys;
