@@ -49,10 +49,15 @@ void Mlp::forward(const Tensor& x_TH, Saved& saved, const StepContext&, Tensor& 
   scaled_forward(x_TH, {}, saved, residual_TH);
 }
 
-void Mlp::scaled_forward(const Tensor& x_TH, const Tensor& scale_T, Saved& saved, Tensor& residual_TH) {
+Tensor& Mlp::pre_activation(const Tensor& x_TH, Saved& saved) {
   Tensor& pre = saved.allocate(slot_);
   ops::linear_forward(x_TH, fc1_.weight, pre);
   if (fc1_bias_ != nullptr) ops::bias_add(fc1_bias_->weight, {}, {}, pre);
+  return pre;
+}
+
+void Mlp::scaled_forward(const Tensor& x_TH, const Tensor& scale_T, Saved& saved, Tensor& residual_TH) {
+  const Tensor& pre = pre_activation(x_TH, saved);
   Tensor activation_TF = workspace({pre.size(0), fc2_.weight.size(1)}, pre);
   ops::activation_forward(pre, activation_, scale_T, {}, activation_TF);
   ops::linear_forward(activation_TF, fc2_.weight, residual_TH, ops::Write::kAccumulate);

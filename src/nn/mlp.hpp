@@ -29,6 +29,8 @@ class Mlp final : public Sublayer {
   static constexpr std::size_t kNumDeferred = 5;
 
  private:
+  Tensor& pre_activation(const Tensor& x_TH, Saved& saved);
+
   ops::ActivationOptions activation_;
   int slot_;
   Parameter& fc1_;
