@@ -92,16 +92,6 @@ std::vector<std::string> Experiment::get_strings(std::string_view key) const {
   return texts;
 }
 
-std::vector<double> Experiment::get_doubles(std::string_view key) const {
-  const Setting& found = setting(key);
-  if (found.value.is_null()) return {};
-  const auto* list = std::get_if<Value::List>(&found.value.data);
-  if (list == nullptr) return {real_of(found, key)};
-  std::vector<double> numbers;
-  for (const Value& item : *list) numbers.push_back(real_of({item, {}}, key));
-  return numbers;
-}
-
 const Setting& Experiment::setting(std::string_view key) const {
   const Key& row = row_of(key);
   const auto found = settings_.find(row.name);

@@ -48,8 +48,6 @@ class Experiment {
   std::optional<std::string> get_optional_string(std::string_view key) const;
   /// A list of texts; a single text counts as a list of one, null as none.
   std::vector<std::string> get_strings(std::string_view key) const;
-  /// A list of numbers; a single number counts as a list of one, null as none.
-  std::vector<double> get_doubles(std::string_view key) const;
 
   /// Value and origin of a key; the key table's default when nothing set it.
   const Setting& setting(std::string_view key) const;

@@ -23,7 +23,7 @@ constexpr Key kDispatch[] = {
   planned("moe_combine_bwd_dtype", kText, "bf16", "bf16|mxfp8", "Number type of gradients on the way back to the experts."),
   planned("moe_expert_rank_capacity_factor", kReal, "null", ">0", "Bound on the tokens of one expert rank; the rest is dropped."),
   works("moe_router_force_biased", kReal, "null", "", "Random logits that favour some experts: standard deviation of the favour, for benchmarks.", "negative: the same favour in every pass"),
-  planned("moe_apply_probs_on_input", kBool, "false", "", "Routing probabilities scale the experts' input instead of their activation."),
+  works("moe_apply_probs_on_input", kBool, "false", "", "Routing probabilities scale the experts' input instead of their activation."),
   planned("moe_enable_routing_replay", kBool, "false", "", "Use the choices of an earlier forward pass again."),
   planned("moe_mlp_glu_interleave_size", kInt, "null", ">=1", "Gate and linear half of the experts alternate in blocks of this size."),
   planned("moe_shared_expert_glu_interleave_size", kInt, "null", ">=1", "The same of the shared expert."),

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "config/layer_pattern.hpp"
+#include "config/number_list.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -109,7 +110,7 @@ void balancing(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (context.is_null("num_experts")) return;
   const std::vector<std::string> types = experiment.get_strings(kTypes);
-  const std::size_t num_weights = experiment.get_doubles(kWeights).size();
+  const std::size_t num_weights = numbers_of(experiment.setting(kWeights).value).size();
   if (types.empty()) return context.report(kTypes, "names no way of balancing", "none, or a way");
   std::vector<std::string> sorted = types;
   std::sort(sorted.begin(), sorted.end());
@@ -200,6 +201,15 @@ void upcycling(RuleContext& context) {
   }
 }
 
+// Several experts would see several inputs: their outputs would no longer be weighted by the probabilities.
+void probabilities_on_input(RuleContext& context) {
+  if (!context.is_on("moe_apply_probs_on_input") || context.is_null("num_experts")) return;
+  if (context.integer("moe_router_topk") == 1) return;
+  context.report("moe_apply_probs_on_input",
+                 fmt::format("is for one expert a token: {}", setting_text(context.experiment(), "moe_router_topk")),
+                 "false, or moe_router_topk: 1");
+}
+
 constexpr Rule kRules[] = {
     {"top_k", "A token goes to at most all experts.", top_k},
     {"expert_groups", "Groups divide the experts, and the chosen groups hold enough of them.", expert_groups},
@@ -210,6 +220,8 @@ constexpr Rule kRules[] = {
     {"balancing", "Each balancing loss has a weight; the other ways of balancing stand alone.", balancing},
     {"assignment", "Sinkhorn and quantile balancing choose experts without groups and biases.", assignment},
     {"gated_unit", "Bounds and offsets belong to gated units.", gated_unit},
+    {"probabilities_on_input", "Probabilities scale the experts' input where a token has one expert.",
+     probabilities_on_input},
     {"capacity", "A capacity leaves room for every token once, and balancing that can drop.", capacity},
     {"shared_overlap", "Shared experts that are not there overlap with nothing; said in a note.", shared_overlap},
     {"upcycling", "Upcycled experts start from a dense checkpoint.", upcycling},

@@ -122,6 +122,12 @@ Typed list_as_text(const Node& node, const Key& key) {
   return Value{joined};
 }
 
+// A key whose default is one value takes one as it is: only several make a list.
+bool stays_single(const Node& node, const Key& key) {
+  const bool is_usually_list = key.default_text == "null" || key.default_text.starts_with('[');
+  return node.kind == Node::Kind::kScalar && !is_usually_list && node.text.find_first_of(", ") == std::string::npos;
+}
+
 Typed converted(const Node& node, const Key& key, std::string& reason) {
   switch (key.type) {
     case KeyType::kBool: {
@@ -136,11 +142,11 @@ Typed converted(const Node& node, const Key& key, std::string& reason) {
       if (node.kind == Node::Kind::kList) return list_as_text(node, key);
       return as_text(node);
     case KeyType::kTextList:
-      return as_list(node, as_text, "");
+      return stays_single(node, key) ? as_text(node) : as_list(node, as_text, "");
     case KeyType::kIntList:
       return as_list(node, as_int, ",");
     case KeyType::kRealList:
-      return as_list(node, as_real, ",");
+      return stays_single(node, key) ? as_real(node) : as_list(node, as_real, ",");
     case KeyType::kLayers:
       return as_layers(node, reason);
     case KeyType::kMap:

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "config/layer_pattern.hpp"
+#include "config/number_list.hpp"
 
 namespace primus::model {
 namespace {
@@ -100,7 +101,7 @@ void add_balancing(const std::string& name, double coefficient, RouterSpec& rout
 
 void add_balancing(const Experiment& experiment, RouterSpec& router) {
   const std::vector<std::string> types = experiment.get_strings("moe_router_load_balancing_type");
-  const std::vector<double> coefficients = experiment.get_doubles("moe_aux_loss_coeff");
+  const std::vector<double> coefficients = config::numbers_of(experiment.setting("moe_aux_loss_coeff").value);
   for (std::size_t i = 0; i < types.size(); ++i) {
     add_balancing(types[i], coefficients.at(coefficients.size() == 1 ? 0 : i), router);
   }
@@ -180,6 +181,7 @@ MoeSpec moe_spec(const Experiment& experiment, std::int64_t num_experts, std::in
   moe.ffn_hidden_size = experiment.get_optional_int("moe_ffn_hidden_size").value_or(dense_ffn_hidden_size);
   moe.shared_ffn_hidden_size = experiment.get_optional_int("moe_shared_expert_intermediate_size").value_or(0);
   moe.shared_gate = part(experiment.get_bool("moe_shared_expert_gate"));
+  if (experiment.get_bool("moe_apply_probs_on_input")) moe.probabilities_on = MoeSpec::ProbabilitiesOn::kInput;
   if (const auto size = experiment.get_optional_int("moe_latent_size")) {
     moe.latent = LatentExpertSpec{*size, part(experiment.get_bool("latent_moe_use_norm"))};
   }

@@ -137,6 +137,7 @@ struct MoeSpec {
   std::int64_t ffn_hidden_size = 0;
   std::int64_t shared_ffn_hidden_size = 0;  // over all shared experts; 0: none
   Part shared_gate = Part::kAbsent;         // one sigmoid gate a token on the shared experts
+  enum class ProbabilitiesOn { kActivation, kInput } probabilities_on = ProbabilitiesOn::kActivation;
   std::optional<LatentExpertSpec> latent;
 };
 

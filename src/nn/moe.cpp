@@ -86,10 +86,24 @@ void Moe::plan(Saved& saved) {
   ops::permute_plan_within_capacity(index_TK, saved.at(Slot::kProb), num_experts, options, offsets, row_of, slot_of);
 }
 
+Tensor Moe::expert_input(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R) const {
+  Tensor x_RH = gather(x_TH, row_of, prob_R.numel());
+  if (scales_input()) x_RH.mul_(prob_R.unsqueeze(1));
+  return x_RH;
+}
+
+Tensor Moe::input_scale_gradient(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R, Tensor& dx_RH) const {
+  const Tensor x_RH = gather(x_TH, row_of, prob_R.numel()).to(prob_R.scalar_type());
+  const Tensor dprob_R = dx_RH.to(prob_R.scalar_type()).mul(x_RH).sum(1);
+  dx_RH.mul_(prob_R.unsqueeze(1));
+  return dprob_R;
+}
+
 Tensor& Moe::expert_pre_activation(const Tensor& x_TH, Saved& saved) {
   const Tensor& offsets = saved.at(Slot::kOffsets);
   Tensor& pre = saved.allocate(Slot::kPreActivation);
-  ops::grouped_linear_forward(gather(x_TH, saved.at(Slot::kRowOf), pre.size(0)), fc1_.weight, offsets, pre);
+  ops::grouped_linear_forward(expert_input(x_TH, saved.at(Slot::kRowOf), row_probabilities(saved)), fc1_.weight,
+                              offsets, pre);
   if (fc1_bias_ != nullptr) ops::bias_add(fc1_bias_->weight, offsets, {}, pre);
   return pre;
 }
@@ -110,7 +124,7 @@ void Moe::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
 void Moe::experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
   const Tensor& offsets = saved.at(Slot::kOffsets);
   const Tensor& pre = expert_pre_activation(x_TH, saved);
-  const Tensor prob_R = row_probabilities(saved);
+  const Tensor prob_R = scales_input() ? Tensor() : row_probabilities(saved);
   Tensor activation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
   ops::activation_forward(pre, activation_, prob_R, num_rows(offsets, step), activation_RF);
   Tensor y_RH = workspace({pre.size(0), x_TH.size(1)}, x_TH);
@@ -119,22 +133,20 @@ void Moe::experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& s
   ops::unpermute_sum(y_RH, saved.at(Slot::kRowOf), residual_TH, ops::Write::kAccumulate);
 }
 
-Tensor Moe::shared_gate(const Tensor& x_TH, Saved& saved) {
+Tensor& Moe::shared_gate(const Tensor& x_TH, Saved& saved) {
   Tensor& gate_T = saved.allocate(Slot::kSharedGate);
   Tensor logit_T1 = gate_T.view({gate_T.numel(), 1});
   ops::linear_forward(x_TH, shared_gate_->weight, logit_T1);
-  return gate_T.sigmoid_();
-}
-
-void Moe::shared_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH) {
-  const Tensor gate_T = shared_gate_ != nullptr ? shared_gate(x_TH, saved) : Tensor();
-  shared_->scaled_forward(x_TH, gate_T, saved, residual_TH);
+  gate_T.sigmoid_();
+  return gate_T;
 }
 
 void Moe::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
   route(x_TH, saved, step);
   experts_forward(x_TH, saved, step, residual_TH);
-  if (shared_) shared_forward(x_TH, saved, residual_TH);
+  if (!shared_) return;
+  const Tensor gate_T = shared_gate_ != nullptr ? shared_gate(x_TH, saved) : Tensor();
+  shared_->scaled_forward(x_TH, gate_T, saved, residual_TH);
 }
 
 Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
@@ -148,15 +160,19 @@ Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& sav
   Tensor dactivation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
   ops::grouped_linear_dgrad(dy_RH, fc2_.weight, offsets, dactivation_RF);
   Tensor activation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
+  const Tensor scale_R = scales_input() ? Tensor() : prob_R;
   Tensor dprob_R = at::empty_like(prob_R);
   // The gradient takes the pre-activation's storage: nothing reads that again.
-  ops::activation_backward(dactivation_RF, pre, activation_, prob_R, num_rows(offsets, step), pre, dprob_R,
+  ops::activation_backward(dactivation_RF, pre, activation_, scale_R, num_rows(offsets, step), pre, dprob_R,
                            activation_RF);
-  if (fc2_bias_ != nullptr) ops::bias_scale_gradient(dy_RH, fc2_bias_->weight, offsets, dprob_R);
+  if (fc2_bias_ != nullptr && !scales_input()) {
+    ops::bias_scale_gradient(dy_RH, fc2_bias_->weight, offsets, dprob_R);
+  }
   dactivation_RF.reset();
   {
     Tensor dx_RH = workspace({pre.size(0), x_TH.size(1)}, x_TH);
     ops::grouped_linear_dgrad(pre, fc1_.weight, offsets, dx_RH);
+    if (scales_input()) dprob_R = input_scale_gradient(x_TH, row_of, prob_R, dx_RH);
     ops::unpermute_sum(dx_RH, row_of, dx_TH, ops::Write::kOverwrite);
   }
   Tensor dprob_TK = at::empty({row_of.size(0), row_of.size(1)}, dprob_R.options());
@@ -213,9 +229,10 @@ void Moe::add_weight_gradients(std::span<const Tensor> deferred) {
   const Tensor& x_TH = deferred[Left::kInput];
   ops::grouped_linear_wgrad(dy_RH, deferred[Left::kActivation], offsets, fc2_.main_grad);
   // The experts' input rows are gathered again rather than kept: K times the tokens' size.
-  ops::grouped_linear_wgrad(dpre, gather(x_TH, deferred[Left::kRowOf], dpre.size(0)), offsets, fc1_.main_grad);
+  const Tensor& prob_R = deferred[Left::kProbRows];
+  ops::grouped_linear_wgrad(dpre, expert_input(x_TH, deferred[Left::kRowOf], prob_R), offsets, fc1_.main_grad);
   if (fc1_bias_ != nullptr) {
-    ops::bias_gradient(dy_RH, offsets, deferred[Left::kProbRows], fc2_bias_->main_grad);
+    ops::bias_gradient(dy_RH, offsets, scales_input() ? Tensor() : prob_R, fc2_bias_->main_grad);
     ops::bias_gradient(dpre, offsets, {}, fc1_bias_->main_grad);
   }
   router_.add_weight_gradients(deferred.subspan(Left::kNum, Router::kNumDeferred));

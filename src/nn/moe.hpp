@@ -23,9 +23,8 @@ class Moe final : public Sublayer {
   /// The choice of experts and the plan of their rows.
   void route(const Tensor& x_TH, Saved& saved, const StepContext& step);
   Tensor& expert_pre_activation(const Tensor& x_TH, Saved& saved);
-  Tensor shared_gate(const Tensor& x_TH, Saved& saved);
+  Tensor& shared_gate(const Tensor& x_TH, Saved& saved);
   void experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH);
-  void shared_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH);
   /// Overwrites dx_TH with the experts' share; returns the probabilities' gradient.
   Tensor experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH,
                           std::vector<Tensor>& deferred);
@@ -33,6 +32,11 @@ class Moe final : public Sublayer {
                        std::vector<Tensor>& deferred);
   /// x by expert; rows without a choice are zero, so that products with them are.
   Tensor gather(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows) const;
+  /// The rows that the experts' first product reads: with probabilities on the input, already scaled.
+  Tensor expert_input(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R) const;
+  /// From dx_RH, the gradient of the scaled rows: theirs unscaled, in place, and the probabilities'.
+  Tensor input_scale_gradient(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R, Tensor& dx_RH) const;
+  bool scales_input() const { return moe_.probabilities_on == model::MoeSpec::ProbabilitiesOn::kInput; }
   Tensor row_probabilities(Saved& saved) const;
   Tensor num_rows(const Tensor& offsets, const StepContext& step) const;
   void add_weight_gradients(std::span<const Tensor> deferred);

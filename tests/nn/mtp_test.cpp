@@ -129,9 +129,7 @@ TEST_P(MtpTest, MicroBatchesDoNotChangeTheStep) {
   std::mt19937_64 generator(seed());
   model::ModelSpec spec = mtp_spec(seed(), 2);
   // Plain aux_loss is defined per micro-batch (decision 12).
-  if (spec.moe->router.load_balancing == model::LoadBalancing::kAuxLoss) {
-    spec.moe->router.load_balancing = model::LoadBalancing::kSeqAuxLoss;
-  }
+  spec.moe->router.losses.seq_aux += std::exchange(spec.moe->router.losses.aux, 0.0);
   const model::BatchShape all{.num_sequences = 4, .seq_length = 7};
   const Data data = random_data(spec, all, generator);
   Rig one(spec, model::float64_policy(), model::LossFusion::kFused, all);
@@ -168,7 +166,7 @@ TEST(MtpFixedTest, GradientsMatchFiniteDifferences) {
     std::mt19937_64 generator(17);
     model::ModelSpec spec = mtp_spec(1303, depths);
     // The auxiliary loss's gradient is injected and is no part of a reported loss: left out here.
-    spec.moe->router.load_balancing = model::LoadBalancing::kNone;
+    spec.moe->router.losses = {};
     const model::BatchShape batch{.num_sequences = 2, .seq_length = 5};
     const Data data = random_data(spec, batch, generator);
     Rig rig(spec, model::float64_policy(), model::LossFusion::kFused, batch);

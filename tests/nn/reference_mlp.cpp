@@ -192,14 +192,18 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int lay
     return at::zeros({x.size(0), router.num_experts}, at::kDouble).index_add(0, routed, part);
   };
   gates = whole(gates);
-  gates = gates * kept_by_capacity(gates, whole(chosen), router);
+  const Tensor kept = kept_by_capacity(gates, whole(chosen), router);
+  gates = gates * kept;
+  const bool is_input_scaled = moe.probabilities_on == model::MoeSpec::ProbabilitiesOn::kInput;
   Tensor y = at::zeros_like(x);
   for (std::int64_t e = 0; e < router.num_experts; ++e) {
     const auto of_expert = [&](const char* name) { return parameters.at(name).select(0, e); };
+    const Tensor gate = gates.select(1, e).unsqueeze(1);
     const Tensor out =
-        mlp(x, spec, of_expert("experts.linear_fc1.weight"), has_bias ? of_expert("experts.linear_fc1.bias") : Tensor(),
-            of_expert("experts.linear_fc2.weight"), has_bias ? of_expert("experts.linear_fc2.bias") : Tensor());
-    y = y + out * gates.select(1, e).unsqueeze(1);
+        mlp(is_input_scaled ? x * gate : x, spec, of_expert("experts.linear_fc1.weight"),
+            has_bias ? of_expert("experts.linear_fc1.bias") : Tensor(), of_expert("experts.linear_fc2.weight"),
+            has_bias ? of_expert("experts.linear_fc2.bias") : Tensor());
+    y = y + out * (is_input_scaled ? kept.select(1, e).unsqueeze(1) : gate);
   }
   if (moe.shared_ffn_hidden_size > 0) {
     Tensor shared = named_mlp(x, spec, parameters, "shared_experts.");

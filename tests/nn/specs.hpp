@@ -92,6 +92,7 @@ inline void randomise_mlp(model::ModelSpec& spec, std::uint64_t seed) {
   }
   if (pick(0, 1) == 1) router.losses = {.aux = 0.2, .seq_aux = 0.3, .global_aux = 0.1, .z = 0.01};
   if (pick(0, 2) == 0) router.logit_softcap = 2.0;
+  if (pick(0, 3) == 0) moe.probabilities_on = model::MoeSpec::ProbabilitiesOn::kInput;
 }
 
 /// random_spec, every second one with the options of randomise_mlp.
