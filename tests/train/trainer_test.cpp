@@ -194,16 +194,16 @@ TEST_F(TrainerTest, PackedDocumentsReachTheModel) {
 TEST_F(TrainerTest, EveryOptimizerAndPrecisionLearns) {
   const double start = run(experiment({})).first_loss;
   const std::vector<std::vector<std::string>> cases = {
-      {"--optimizer", "sgd", "--lr", "0.05"},
-      {"--optimizer", "lion", "--lr", "5e-4", "--min_lr", "0"},
-      {"--optimizer", "muon", "--lr", "2e-3", "--min_lr", "0"},
+      {"--optimizer", "sgd", "--lr", "0.3"},
+      {"--optimizer", "lion", "--lr", "2e-3"},
+      {"--optimizer", "muon"},
       {"--bf16", "True", "--grad_reduce_in_bf16", "True"},
       {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer", "True",
        "--main_grads_dtype", "bf16", "--main_params_dtype", "fp16", "--exp_avg_dtype", "fp8", "--exp_avg_sq_dtype",
        "fp8"},
-      {"--fp16", "True", "--initial_loss_scale", "65536"},
+      {"--fp16", "True", "--initial_loss_scale", "1024"},
       {"--fp16", "True", "--loss_scale", "1024"},
-      {"--decoupled_lr", "1e-3", "--decoupled_min_lr", "1e-4"},
+      {"--decoupled_lr", "1e-2", "--decoupled_min_lr", "1e-3"},
       {"--weight_decay_incr_style", "cosine", "--start_weight_decay", "0.01", "--end_weight_decay", "0.1"}};
   for (const auto& overrides : cases) {
     const RunSummary summary = run(experiment(overrides));
@@ -246,8 +246,9 @@ TEST_F(TrainerTest, PredictionDepthsAreLoggedAndLearn) {
 
 /// A loss scale that overflows is no fault: it falls until steps succeed, even where NaN stops the run.
 TEST_F(TrainerTest, AnOverflowingLossScaleFallsAndTheRunGoesOn) {
-  const RunSummary summary = run(experiment({"--fp16", "True", "--initial_loss_scale", "1099511627776"}));
+  const RunSummary summary = run(experiment({"--fp16", "True", "--initial_loss_scale", "67108864"}));
   EXPECT_GT(summary.num_skipped, 0);
+  EXPECT_LT(summary.num_skipped, 25);
   EXPECT_EQ(summary.num_iterations, 30);
   EXPECT_TRUE(std::isfinite(summary.last_loss));
 }
