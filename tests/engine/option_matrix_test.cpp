@@ -54,6 +54,21 @@ void gqa(Combination& setup, std::int64_t groups) {
   setup.spec.rope = {.type = model::RopeType::kRope, .rotary_dim = 6};
 }
 
+/// The experts in two groups, of which a token uses one.
+void sigmoid(Combination& setup) {
+  model::RouterSpec& spec = router(setup);
+  spec.score_function = model::ScoreFunction::kSigmoid;
+  spec.num_groups = 2;
+  spec.group_top_k = 1;
+  spec.expert_bias = model::RouterSpec::ExpertBias::kOn;
+  spec.expert_bias_rate = 0.01;
+}
+
+void decorate(Combination& setup) {
+  auto& spec = std::get<model::GqaSpec>(setup.spec.attention);
+  spec.qk_norms = spec.qkv_bias = spec.output_gate = model::Part::kPresent;
+}
+
 void select(Combination& setup, std::vector<RecomputeModule> modules) {
   setup.step.recompute.modules = std::move(modules);
 }
@@ -83,22 +98,34 @@ void rule(Combination& setup, model::OptimizerKind kind, double rate) {
 
 // clang-format off
 const std::vector<Dimension>& table() {
-  using enum model::LoadBalancing;
   static const std::vector<Dimension> kTable = {
       {"router", {
           {"softmax first", [](Combination& s) { router(s).softmax_order = model::SoftmaxOrder::kPre; }},
           {"top-k first", [](Combination& s) { router(s).softmax_order = model::SoftmaxOrder::kPost; }},
           {"scaled", [](Combination& s) { router(s).scaling_factor = 2.5; }},
           {"one expert", [](Combination& s) { router(s).top_k = 1; router(s).softmax_order = model::SoftmaxOrder::kPre; }},
-          {"aux_loss", [](Combination& s) { router(s).load_balancing = kAuxLoss; router(s).aux_loss_coefficient = 0.1; }},
-          {"seq_aux_loss", [](Combination& s) { router(s).load_balancing = kSeqAuxLoss; router(s).aux_loss_coefficient = 0.1; }},
+          {"aux_loss", [](Combination& s) { router(s).losses.aux = 0.1; }},
+          {"seq_aux_loss, z loss", [](Combination& s) { router(s).losses.seq_aux = 0.1; router(s).losses.z = 0.01; }},
+          {"global_aux_loss, jitter", [](Combination& s) { router(s).losses.global_aux = 0.1; router(s).input_jitter = 0.1; }},
+          {"sigmoid, groups, expert bias", [](Combination& s) { sigmoid(s); }},
+          {"capacity", [](Combination& s) { router(s).capacity = model::ExpertCapacity{.factor = 1.0}; }},
           {"forced balance", [](Combination& s) { router(s).balance = model::RouterSpec::Balance::kForced; }},
           {"no shared expert", [](Combination& s) { s.spec.moe->shared_ffn_hidden_size = 0; }}}},
       {"attention", {
           {"mla", [](Combination& s) { mla(s, std::nullopt); }},
           {"mla, low-rank queries", [](Combination& s) { mla(s, 5); }},
           {"gqa", [](Combination& s) { gqa(s, 2); }},
-          {"mha", [](Combination& s) { gqa(s, 4); }}}},
+          {"mha", [](Combination& s) { gqa(s, 4); }},
+          {"gqa, norms, biases, gate", [](Combination& s) { gqa(s, 2); decorate(s); }},
+          {"mha, window, sinks", [](Combination& s) { gqa(s, 4); s.spec.windows = {3, 0, 3, 0}; s.spec.sinks = model::Part::kPresent; }},
+          {"mla, softcap, plain layers", [](Combination& s) { mla(s, 5); s.spec.attention_softcap = 2.0;
+              s.spec.rotated_layers = {model::Part::kPresent, model::Part::kAbsent, model::Part::kPresent, model::Part::kAbsent}; }}}},
+      {"mlp", {
+          {"swiglu", [](Combination&) {}},
+          {"clamped, biases", [](Combination& s) { s.spec.activation = {.function = model::ActivationSpec::Function::kQuickGelu, .clamp = 1.0, .linear_offset = 1.0};
+              s.spec.linear_bias = model::Part::kPresent; }},
+          {"gelu, plain", [](Combination& s) { s.spec.activation.function = model::ActivationSpec::Function::kGelu; s.spec.mlp_gate = model::Part::kAbsent; }},
+          {"gated shared expert", [](Combination& s) { s.spec.moe->shared_gate = model::Part::kPresent; }}}},
       {"recompute", {
           {"none", [](Combination&) {}},
           {"each layer", [](Combination& s) { uniform(s, 1); }},
@@ -253,8 +280,9 @@ TEST_P(OptionMatrix, MicroBatchesAgree) {
   Combination setup = setup_of(row());
   setup.step.policy = model::float64_policy();
   setup.step.loss_scale = {};
-  // Plain aux_loss and forced balance are defined per micro-batch (decision 12).
-  if (router(setup).load_balancing == model::LoadBalancing::kAuxLoss) router(setup).aux_loss_coefficient = 0.0;
+  // These are defined per micro-batch (decision 12), and so is forced balance.
+  router(setup).losses.aux = router(setup).losses.global_aux = 0.0;
+  router(setup).capacity.reset();
   router(setup).balance = model::RouterSpec::Balance::kLearnt;
   const Data batch = data(setup.spec, 4);
   setup.step.micro_batch.num_sequences = 4;
