@@ -86,9 +86,10 @@ void Moe::plan(Saved& saved) {
   ops::permute_plan_within_capacity(index_TK, saved.at(Slot::kProb), num_experts, options, offsets, row_of, slot_of);
 }
 
-Tensor Moe::expert_input(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R) const {
-  Tensor x_RH = gather(x_TH, row_of, prob_R.numel());
-  if (scales_input()) x_RH.mul_(prob_R.unsqueeze(1));
+Tensor Moe::expert_input(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows,
+                         const Tensor& input_scale_R) const {
+  Tensor x_RH = gather(x_TH, row_of, num_rows);
+  if (input_scale_R.defined()) x_RH.mul_(input_scale_R.unsqueeze(1));
   return x_RH;
 }
 
@@ -102,7 +103,8 @@ Tensor Moe::input_scale_gradient(const Tensor& x_TH, const Tensor& row_of, const
 Tensor& Moe::expert_pre_activation(const Tensor& x_TH, Saved& saved) {
   const Tensor& offsets = saved.at(Slot::kOffsets);
   Tensor& pre = saved.allocate(Slot::kPreActivation);
-  ops::grouped_linear_forward(expert_input(x_TH, saved.at(Slot::kRowOf), row_probabilities(saved)), fc1_.weight,
+  const Tensor input_scale_R = scales_input() ? row_probabilities(saved) : Tensor();
+  ops::grouped_linear_forward(expert_input(x_TH, saved.at(Slot::kRowOf), pre.size(0), input_scale_R), fc1_.weight,
                               offsets, pre);
   if (fc1_bias_ != nullptr) ops::bias_add(fc1_bias_->weight, offsets, {}, pre);
   return pre;
@@ -230,7 +232,8 @@ void Moe::add_weight_gradients(std::span<const Tensor> deferred) {
   ops::grouped_linear_wgrad(dy_RH, deferred[Left::kActivation], offsets, fc2_.main_grad);
   // The experts' input rows are gathered again rather than kept: K times the tokens' size.
   const Tensor& prob_R = deferred[Left::kProbRows];
-  ops::grouped_linear_wgrad(dpre, expert_input(x_TH, deferred[Left::kRowOf], prob_R), offsets, fc1_.main_grad);
+  const Tensor x_RH = expert_input(x_TH, deferred[Left::kRowOf], dpre.size(0), scales_input() ? prob_R : Tensor());
+  ops::grouped_linear_wgrad(dpre, x_RH, offsets, fc1_.main_grad);
   if (fc1_bias_ != nullptr) {
     ops::bias_gradient(dy_RH, offsets, scales_input() ? Tensor() : prob_R, fc2_bias_->main_grad);
     ops::bias_gradient(dpre, offsets, {}, fc1_bias_->main_grad);

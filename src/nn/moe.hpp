@@ -32,8 +32,9 @@ class Moe final : public Sublayer {
                        std::vector<Tensor>& deferred);
   /// x by expert; rows without a choice are zero, so that products with them are.
   Tensor gather(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows) const;
-  /// The rows that the experts' first product reads: with probabilities on the input, already scaled.
-  Tensor expert_input(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R) const;
+  /// The rows that the experts' first product reads. `input_scale_R` undefined: 1.
+  Tensor expert_input(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows,
+                      const Tensor& input_scale_R) const;
   /// From dx_RH, the gradient of the scaled rows: theirs unscaled, in place, and the probabilities'.
   Tensor input_scale_gradient(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R, Tensor& dx_RH) const;
   bool scales_input() const { return moe_.probabilities_on == model::MoeSpec::ProbabilitiesOn::kInput; }
