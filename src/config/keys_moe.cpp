@@ -21,7 +21,7 @@ constexpr Key kMoe[] = {
   works("moe_per_layer_logging", kBool, "false", "", "Load-balancing figures layer by layer."),
   works("moe_router_num_groups", kInt, "null", ">=1", "Expert groups of group-limited routing."),
   works("moe_router_group_topk", kInt, "null", ">=1", "Groups that each token may use."),
-  works("moe_router_group_score", kText, "sum", "sum|max", "A group's score: the sum of its best moe_router_topk/moe_router_group_topk experts', or its best one's.", "max: DeepSeek-V2 as released"),
+  works("moe_router_group_score", kText, "sum", "sum|max", "A group's score: the sum of its best topk/group_topk experts' scores, or its best one's.", "max: DeepSeek-V2 as released"),
   works("moe_router_enable_expert_bias", kBool, "false", "", "A bias per expert steers the choice, without a loss."),
   works("moe_router_bias_update_rate", kReal, "0.001", ">=0", "Step of the expert bias after each iteration."),
   works("moe_router_force_load_balancing", kBool, "false", "", "Ignore the router and spread tokens evenly, for benchmarks."),

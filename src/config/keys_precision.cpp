@@ -17,7 +17,7 @@ constexpr Key kInitAndFusion[] = {
   planned("apply_query_key_layer_scaling", kBool, "false", "", "Attention logits divided by the layer number."),
   works_for("perform_initialization", kBool, "true", "", "true", "Draw initial weights."),
   no_effect("attention_softmax_in_fp32", kBool, "false", "", "Attention softmax in fp32.", "it is always at least fp32"),
-  works("bias_gelu_fusion", kBool, "true", "", "With add_bias_linear and plain GELU: its tanh form, as the fused kernel computes it, instead of the exact one."),
+  works("bias_gelu_fusion", kBool, "true", "", "Beside add_bias_linear and plain GELU: its tanh form instead of the exact one."),
   no_effect("bias_swiglu_fusion", kBool, "true", "", "Bias and SwiGLU in one kernel.", kAlwaysFused),
   no_effect("bias_dropout_fusion", kBool, "true", "", "Bias, dropout and residual in one kernel.", kAlwaysFused),
   no_effect("masked_softmax_fusion", kBool, "true", "", "Scale, mask and softmax in one kernel.", kAlwaysFused),

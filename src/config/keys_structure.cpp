@@ -18,7 +18,7 @@ constexpr Key kStructure[] = {
   works("qk_layernorm", kBool, "false", "", "Norm on each head's query and key.", "with latent attention: the norms of the latent vectors"),
   works("untie_embeddings_and_output_weights", kBool, "true", "", "The output layer has its own weights instead of the embedding's."),
   works("swiglu", kBool, "true", "", "Gated SiLU in every MLP and expert.", "false, and no other activation: exact GELU, or its tanh form with add_bias_linear and bias_gelu_fusion"),
-  works_for("add_bias_linear", kBool, "false", "", "false", "Biases in linear layers."),
+  works("add_bias_linear", kBool, "false", "", "Biases in linear layers."),
   works("add_qkv_bias", kBool, "false", "", "Biases on the query, key and value projections."),
   works("quick_geglu", kBool, "false", "", "Gated sigmoid-approximated GELU."),
   works("openai_gelu", kBool, "false", "", "GELU in its tanh form."),

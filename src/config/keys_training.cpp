@@ -44,7 +44,7 @@ constexpr Key kTraining[] = {
 };
 
 constexpr Key kOptimizer[] = {
-  works_for("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "adam|sgd|muon|dist_muon|lion", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient, dist_muon is muon on one process.", "others than adam: on the CPU"),
+  works_for("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "adam|sgd|muon|dist_muon|lion", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient.", "dist_muon is muon on one process; others than adam: on the CPU"),
   works("weight_decay", kReal, "0.01", ">=0", "Decoupled weight decay; vectors have none."),
   works("clip_grad", kReal, "1.0", ">=0", "Global gradient norm that is not exceeded; 0: no clipping."),
   works("adam_beta1", kReal, "0.9", "0..<1", "Decay of the first moment."),

@@ -30,7 +30,6 @@ constexpr Row kRows[] = {
     {"hc_mult", "hyper-connections", Counted::kMissing},
     {"enable_mhc_connections", "hyper-connections", Counted::kMissing},
     {"attn_res_block_size", "attention over residuals", Counted::kMissing},
-    {"add_bias_linear", "biases of linear layers"},
     {"qk_clip", "clipped queries and keys"},
     {"lfm_layer_types", "short convolutions"},
     {"swiglu_limit", "bounded SwiGLU"},

@@ -38,11 +38,11 @@ GqaAttention::GqaAttention(const model::ModelSpec& spec, int layer, ParameterSto
 }
 
 GqaAttention::HeadNorm GqaAttention::head_norm(const std::string& name, ParameterStore& parameters) const {
-  if (gqa_.qk_norms == model::Part::kPresent) {
-    const Parameter& weight = parameters.get(name);
-    return {weight.weight, weight.main_grad};
-  }
-  return {at::ones({gqa_.head_dim}, qkv_.weight.options()), at::zeros({gqa_.head_dim}, qkv_.main_grad.options())};
+  if (gqa_.qk_norms == model::Part::kPresent) return {.parameter = &parameters.get(name), .ones_D = {}, .unread_D = {}};
+  const at::TensorOptions options = qkv_.weight.options();
+  return {.ones_D = at::ones({gqa_.head_dim}, options),
+          .unread_D = at::zeros({gqa_.head_dim},
+                                options.dtype(ops::accumulator_type(c10::typeMetaToScalarType(options.dtype()))))};
 }
 
 GqaAttention::Parts GqaAttention::parts(const Tensor& fused_TAD) const {
@@ -70,9 +70,9 @@ void GqaAttention::normalise(const Tensor& raw_TAD, const HeadNorm& norm, int rs
                              Tensor& normed_TAD) const {
   normed_TAD = at::empty(raw_TAD.sizes(), raw_TAD.options());
   if (saved.is_missing(rstd_slot)) {
-    ops::rms_norm_forward(raw_TAD, norm.weight_D, norm_epsilon_, normed_TAD, saved.allocate(rstd_slot));
+    ops::rms_norm_forward(raw_TAD, norm.weight(), norm_epsilon_, normed_TAD, saved.allocate(rstd_slot));
   } else {
-    ops::rms_norm_apply(raw_TAD, norm.weight_D, saved.at(rstd_slot), normed_TAD);
+    ops::rms_norm_apply(raw_TAD, norm.weight(), saved.at(rstd_slot), normed_TAD);
   }
 }
 
@@ -133,10 +133,10 @@ void GqaAttention::core_backward(const Tensor& dcontext_TAD, Saved& saved, const
 }
 
 void GqaAttention::norm_backward(const Parts& dnormed, const Parts& raw, Saved& saved, Parts& gradient) {
-  ops::rms_norm_backward(dnormed.query, raw.query, query_norm_.weight_D, saved.at(Slot::kQueryRstd), gradient.query,
-                         ops::Write::kOverwrite, query_norm_.main_grad_D);
-  ops::rms_norm_backward(dnormed.key, raw.key, key_norm_.weight_D, saved.at(Slot::kKeyRstd), gradient.key,
-                         ops::Write::kOverwrite, key_norm_.main_grad_D);
+  ops::rms_norm_backward(dnormed.query, raw.query, query_norm_.weight(), saved.at(Slot::kQueryRstd), gradient.query,
+                         ops::Write::kOverwrite, query_norm_.main_grad());
+  ops::rms_norm_backward(dnormed.key, raw.key, key_norm_.weight(), saved.at(Slot::kKeyRstd), gradient.key,
+                         ops::Write::kOverwrite, key_norm_.main_grad());
 }
 
 void GqaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {

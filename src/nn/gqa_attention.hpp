@@ -23,12 +23,17 @@ class GqaAttention final : public Sublayer {
   };
   /// Norm of queries or keys; without weights of the model's, ones and a gradient that nobody reads.
   struct HeadNorm {
-    Tensor weight_D;
-    Tensor main_grad_D;
+    Parameter* parameter = nullptr;
+    Tensor ones_D;
+    Tensor unread_D;
+
+    const Tensor& weight() const { return parameter != nullptr ? parameter->weight : ones_D; }
+    /// Asked for each time: where gradients are held narrower, it changes from layer to layer.
+    Tensor& main_grad() { return parameter != nullptr ? parameter->main_grad : unread_D; }
   };
   HeadNorm head_norm(const std::string& name, ParameterStore& parameters) const;
   Parts parts(const Tensor& fused_TAD) const;
-  bool has_norms() const { return query_norm_.weight_D.defined(); }
+  bool has_norms() const { return query_norm_.weight().defined(); }
   /// kQkv from the normed input; kContext and kLogSumExp from kQkv.
   void project(const Tensor& x_TH, Saved& saved, const StepContext& step);
   void attend(Saved& saved, const StepContext& step);

@@ -9,9 +9,9 @@ namespace primus::nn {
 struct MicroBatchInput {
   Tensor ids_T;
   LossInput loss;
-  Tensor positions_T = {};   // int64, in each token's document; undefined: in its sequence
-  Tensor first_key_BS = {};  // int32, first token that each one sees; undefined: the sequence's
-  Tensor document_T = {};    // int64 number of each token's document; undefined: each sequence is one
+  Tensor positions_T = {};              // int64, in each token's document; undefined: in its sequence
+  Tensor first_key_BS = {};             // int32, first token that each one sees; undefined: the sequence's
+  Tensor document_T = {};               // int64 number of each token's document; undefined: each sequence is one
   std::vector<DepthInput> depths = {};  // by add_depths (mtp_input.hpp)
 };
 

@@ -53,7 +53,7 @@ TEST(RecomputeSpecTest, BlockTakesTheFirstLayersAndNoDepth) {
   EXPECT_EQ(recompute.of(4), kNone);
   const RecomputeSpec more =
       recompute_of({"--num_layers", "4", "--moe_layer_freq", "([0]*1+[1]*3)", "--recompute_granularity", "full",
-                    "--recompute_method", "block", "--recompute_num_layers", "14"});
+                    "--recompute_method", "block", "--recompute_num_layers", "4"});
   EXPECT_EQ(more.layers, std::vector(4, kAllButInput));
 }
 
@@ -85,8 +85,9 @@ TEST(RecomputeSpecTest, BytesByHand) {
   EXPECT_EQ(module(RecomputeModule::kMlaUpProjection), 27 * kTokens * 16 * 2 * (192 + 192 + 128));
   EXPECT_EQ(module(RecomputeModule::kMlp), kTokens * 2 * 2 * 10944);
   EXPECT_EQ(module(RecomputeModule::kSharedExperts), 26 * kTokens * 2 * 2 * 2816);
+  // The last: offsets, and the slopes of one sequence's balancing loss.
   EXPECT_EQ(module(RecomputeModule::kMoe),
-            26 * (kTokens * (4 * (64 + 6 + 3 * 6) + 6 * 2 * 2 * 1408 + 2 * 2 * 2816) + 4 * 65));
+            26 * (kTokens * (4 * (64 + 6 + 3 * 6) + 6 * 2 * 2 * 1408 + 2 * 2 * 2816) + 4 * 65 + 4 * 64));
   EXPECT_EQ(module(RecomputeModule::kLayerNorm), 0);
   EXPECT_EQ(module(RecomputeModule::kMoeActivation), 0);
   const RecomputeSpec each{.layers = std::vector(27, kAllButInput), .modules = {}};

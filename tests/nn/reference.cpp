@@ -122,8 +122,10 @@ Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, double 
   const Tensor row = at::arange(seq, at::kDouble).view({1, 1, seq, 1});
   const Tensor column = at::arange(seq, at::kDouble).view({1, 1, 1, seq});
   Tensor masked = column.gt(row).logical_or(column.lt(documents.first.unsqueeze(1).unsqueeze(3)));
-  if (!spec.windows.empty() && spec.windows.at(static_cast<std::size_t>(layer)) > 0) {
-    masked = masked.logical_or(row.sub(column).ge(spec.windows[static_cast<std::size_t>(layer)]));
+  // A depth's layer is of the last layer's kind.
+  if (const auto last = std::min<std::size_t>(static_cast<std::size_t>(layer), spec.windows.size() - 1);
+      !spec.windows.empty() && spec.windows[last] > 0) {
+    masked = masked.logical_or(row.sub(column).ge(spec.windows[last]));
   }
   scores = scores.masked_fill(masked, -std::numeric_limits<double>::infinity());
   if (extra.defined()) {
@@ -152,7 +154,9 @@ Tensor project_out(const Tensor& context, const ModelSpec& spec, int layer, cons
 
 bool turns(const ModelSpec& spec, int layer) {
   const bool has_positions =
-      spec.rotated_layers.empty() || spec.rotated_layers.at(static_cast<std::size_t>(layer)) == model::Part::kPresent;
+      spec.rotated_layers.empty() ||
+      spec.rotated_layers[std::min(static_cast<std::size_t>(layer), spec.rotated_layers.size() - 1)] ==
+          model::Part::kPresent;
   return has_positions && spec.rope.type != model::RopeType::kNone;
 }
 

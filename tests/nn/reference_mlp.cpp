@@ -166,7 +166,7 @@ Tensor losses_of(const Tensor& logits, const RouterSpec& router, const std::vect
 ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                              const ReferenceRouting& routing) {
   const Mlp parameters{p, layer};
-  if (spec.layers.at(static_cast<std::size_t>(layer)) == model::LayerKind::kDense) {
+  if (spec.kind(layer) == model::LayerKind::kDense) {
     return {named_mlp(x_BSH, spec, parameters, ""), {}, {}};
   }
   const model::MoeSpec& moe = *spec.moe;
