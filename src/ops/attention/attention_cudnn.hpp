@@ -11,8 +11,8 @@ struct CudnnGradients {
   Tensor &dq_BSAD, &dk_BSGD, &dv_BSGV;
 };
 
-/// Can cuDNN do it on this device: plain causal attention, bf16, Hopper or later, head sizes that its kernels have, more
-/// than one query.
+/// Can cuDNN do it on this device: plain causal attention, bf16, Hopper or later, head sizes that its kernels have,
+/// more than one query.
 bool fits_cudnn(const Tensor& q_BSAD, const Tensor& v_BSGV, const AttentionOptions& options);
 
 /// The contract of attention_forward.
