@@ -5,16 +5,22 @@
 
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "train/interrupt.hpp"
+#include "train/logits.hpp"
 #include "train/run.hpp"
 
 namespace {
 
 constexpr const char* kUsage =
     "usage: primus-worker --experiment FILE [--device auto|cpu|cuda]\n"
-    "  FILE: the resolved experiment (experiment.json) in a run's folder; `primus-cli train pretrain` writes it.\n";
+    "       primus-worker --logits MODEL TOKENS OUT [--gradients] [--dtype fp32|bf16|fp64] [--device auto|cpu|cuda]\n"
+    "  FILE: the resolved experiment (experiment.json) in a run's folder; `primus-cli train pretrain` writes it.\n"
+    "  --logits: what `primus-cli checkpoint logits` starts.\n";
 
 /// End as the shell shows a process that the signal ended (decision 6): 128 + signal.
 int exit_code_of(primus::train::EndOfRun end) {
@@ -31,23 +37,62 @@ void open_standard_streams() {
   if (descriptor > STDERR_FILENO) ::close(descriptor);
 }
 
+int wrong_usage() {
+  std::fputs(kUsage, stderr);
+  return static_cast<int>(primus::ExitCode::kWrongInput);
+}
+
+int train(std::span<char*> words) {
+  const bool names_device = words.size() == 4 && std::strcmp(words[2], "--device") == 0;
+  const auto device = primus::ops::device_choice(names_device ? words[3] : "auto");
+  if ((words.size() != 2 && !names_device) || std::strcmp(words[0], "--experiment") != 0 || !device)
+    return wrong_usage();
+  primus::train::catch_interrupts();
+  return exit_code_of(primus::train::run_experiment(words[1], *device).end);
+}
+
+std::optional<primus::DType> pass_type(std::string_view word) {
+  for (const primus::DType dtype : {primus::DType::kFloat32, primus::DType::kBFloat16, primus::DType::kFloat64}) {
+    if (primus::name(dtype) == word) return dtype;
+  }
+  return std::nullopt;
+}
+
+int logits(std::span<char*> words) {
+  if (words.size() < 4) return wrong_usage();
+  primus::train::LogitsRequest request{.model = words[1], .tokens = words[2], .out = words[3]};
+  for (std::size_t i = 4; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--gradients") {
+      request.gradients = primus::train::Gradients::kYes;
+      continue;
+    }
+    if (++i == words.size()) return wrong_usage();
+    const auto dtype = pass_type(words[i]);
+    const auto device = primus::ops::device_choice(words[i]);
+    if (word == "--dtype" && dtype) {
+      request.dtype = *dtype;
+    } else if (word == "--device" && device) {
+      request.device = *device;
+    } else {
+      return wrong_usage();
+    }
+  }
+  primus::train::run_logits(request);
+  return static_cast<int>(primus::ExitCode::kDone);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   open_standard_streams();
-  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
+  const std::span words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (words.size() == 1 && std::strcmp(words[0], "--help") == 0) {
     std::fputs(kUsage, stdout);
     return static_cast<int>(primus::ExitCode::kDone);
   }
-  const bool names_device = argc == 5 && std::strcmp(argv[3], "--device") == 0;
-  const auto device = primus::ops::device_choice(names_device ? argv[4] : "auto");
-  if ((argc != 3 && !names_device) || std::strcmp(argv[1], "--experiment") != 0 || !device) {
-    std::fputs(kUsage, stderr);
-    return static_cast<int>(primus::ExitCode::kWrongInput);
-  }
   try {
-    primus::train::catch_interrupts();
-    return exit_code_of(primus::train::run_experiment(argv[2], *device).end);
+    return !words.empty() && std::strcmp(words[0], "--logits") == 0 ? logits(words) : train(words);
   } catch (const primus::UserError& error) {
     std::fprintf(stderr, "primus-worker: %s\n", error.what());
     return static_cast<int>(error.exit_code());

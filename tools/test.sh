@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/phases.sh
 jobs=${JOBS:-$(nproc)}
 # Of the planning half only what reads files and text: the sanitizers' build takes as long as the real one. `make asan` has all of it.
-asan_targets=(test_base config_test test_data)
+asan_targets=(test_base config_test test_data checkpoint_test)
 asan_tests=(--tests-regex "^($(IFS='|' && echo "${asan_targets[*]}"))\$")
 if [ -n "${SOAK:-}" ]; then
   export PRIMUS_SOAK=1

@@ -134,13 +134,15 @@ void bench_heads(std::int64_t query_size, std::int64_t value_size, std::int64_t 
   const double backward = product * static_cast<double>(3 * query_size + 2 * value_size);
   const std::string text =
       fmt::format("B {} S {} A {}/{} head {}/{}", kBatch, kSequence, heads, groups, query_size, value_size);
-  report_flops("attention_forward", text, forward, kAttentionForwardTeraflops,
-               measure_sets(sets, [&](Buffers& b) { ops::attention_forward(b.q, b.k, b.v, scale, b.context, b.lse); }));
+  report_flops("attention_forward", text, forward, kAttentionForwardTeraflops, measure_sets(sets, [&](Buffers& b) {
+                 ops::attention_forward(b.q, b.k, b.v, {.scale = scale}, b.context, b.lse);
+               }));
   for (const auto& [name, determinism] : {std::pair{"attention_backward", ops::Determinism::kAnyOrder},
                                           std::pair{"attention_backward same bits", ops::Determinism::kSameBits}}) {
     ops::set_determinism(at::kCUDA, determinism);
     report_flops(name, text, backward, kAttentionBackwardTeraflops, measure_sets(sets, [&](Buffers& b) {
-                   ops::attention_backward(b.dcontext, b.q, b.k, b.v, b.context, b.lse, scale, b.dq, b.dk, b.dv);
+                   ops::attention_backward(b.dcontext, b.q, b.k, b.v, b.context, b.lse, {.scale = scale}, b.dq, b.dk,
+                                           b.dv);
                  }));
   }
   ops::set_determinism(at::kCUDA, ops::Determinism::kAnyOrder);

@@ -93,31 +93,47 @@ void bench_permute() {
 }
 
 void bench_router() {
+  constexpr std::int64_t kSequences = 4;
   struct Buffers {
-    Tensor logits, index, prob, count, aux, dlogits;
+    Tensor logits;
+    ops::RouterOutput output;
+    Tensor dlogits;
   };
   const at::TensorOptions int32 = at::TensorOptions(at::kCUDA).dtype(at::kInt);
   auto sets = sets_of(16, [&] {
     return Buffers{cuda_randn({kTokens, kExperts}, at::kFloat),
-                   at::empty({kTokens, kTopK}, int32),
-                   cuda_randn({kTokens, kTopK}, at::kFloat),
-                   at::empty({kExperts}, int32),
-                   cuda_randn({1}, at::kFloat),
+                   {.index_TK = at::empty({kTokens, kTopK}, int32),
+                    .prob_TK = cuda_randn({kTokens, kTopK}, at::kFloat),
+                    .num_tokens_E = at::empty({kExperts}, int32),
+                    .num_balance_E = {},
+                    .loss_4 = cuda_randn({ops::RouterLoss::kNum}, at::kFloat),
+                    .slope_GE = cuda_randn({kSequences, kExperts}, at::kFloat),
+                    .quantile_E = {}},
                    cuda_randn({kTokens, kExperts}, at::kFloat)};
   });
   constexpr double logits = 4.0 * kTokens * kExperts;
   constexpr double choices = 4.0 * kTokens * kTopK;
-  for (const ops::AuxLossKind kind : {ops::AuxLossKind::kNone, ops::AuxLossKind::kAux, ops::AuxLossKind::kSeqAux}) {
-    const ops::RouterOptions options{
-        .top_k = kTopK, .aux_loss = kind, .aux_loss_coefficient = 0.01, .num_sequences = 4};
-    const char* name = kind == ops::AuxLossKind::kNone ? "" : kind == ops::AuxLossKind::kAux ? " aux" : " seq_aux";
+  const ops::RouterOptions plain{.top_k = kTopK, .num_sequences = kSequences};
+  ops::RouterOptions aux = plain;
+  aux.aux_loss = 0.01;
+  ops::RouterOptions seq_aux = plain;
+  seq_aux.seq_aux_loss = 0.01;
+  for (const auto& [name, options] : {std::pair{"", plain}, {" aux", aux}, {" seq_aux", seq_aux}}) {
+    // The slopes of one group are the first row of the buffer.
+    const auto output_of = [&, rows = options.num_slopes()](Buffers& b) {
+      ops::RouterOutput output = b.output;
+      output.slope_GE = b.output.slope_GE.narrow(0, 0, rows);
+      return output;
+    };
     const std::string shape = fmt::format("T {} E {} K {}{}", kTokens, kExperts, kTopK, name);
-    report_bytes("router_forward", shape, logits + 2 * choices, measure_sets(sets, [&](Buffers& b) {
-                   ops::router_forward(b.logits, options, b.index, b.prob, b.count, b.aux);
+    report_bytes("router_forward", shape, logits + 2 * choices, measure_sets(sets, [&, options = options](Buffers& b) {
+                   ops::RouterOutput output = output_of(b);
+                   ops::router_forward({.logits_TE = b.logits}, options, output);
                  }));
-    report_bytes("router_backward", shape, 2 * logits + 3 * choices, measure_sets(sets, [&](Buffers& b) {
-                   ops::router_backward(b.logits, b.index, b.prob, b.prob, options, 1.0, b.dlogits);
-                 }));
+    report_bytes(
+        "router_backward", shape, 2 * logits + 3 * choices, measure_sets(sets, [&, options = options](Buffers& b) {
+          ops::router_backward({.logits_TE = b.logits}, output_of(b), b.output.prob_TK, options, 1.0, b.dlogits);
+        }));
   }
 }
 

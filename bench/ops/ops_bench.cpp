@@ -136,14 +136,16 @@ void bench_rope() {
 
 struct Attention {
   std::int64_t batch, sequence, heads, groups, query_size, value_size;
+  std::int64_t window = 0;
 };
 
-// FLOPs with the causal half: forward 2 products of S²/2 scores, backward 5.
+// FLOPs of the scores that are seen, S²/2 or W·(S − W/2): forward 2 products, backward 5.
 void bench_attention() {
   for (const Attention& size :
        {Attention{4, 512, 4, 4, 96, 64}, Attention{1, 512, 1, 1, 96, 64}, Attention{1, 2048, 4, 4, 96, 64},
         Attention{1, 4096, 4, 4, 96, 64}, Attention{1, 2048, 8, 2, 128, 128}, Attention{1, 512, 16, 16, 192, 128},
-        Attention{1, 2048, 4, 4, 192, 128}, Attention{1, 4096, 2, 2, 192, 128}}) {
+        Attention{1, 2048, 4, 4, 192, 128}, Attention{1, 4096, 2, 2, 192, 128}, Attention{1, 4096, 8, 1, 64, 64},
+        Attention{1, 4096, 8, 1, 64, 64, 128}}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       const auto heads = [&](std::int64_t count, std::int64_t width) {
         return at::randn({size.batch, size.sequence, count, width}, dtype);
@@ -157,14 +159,19 @@ void bench_attention() {
       Tensor dq = at::empty_like(q);
       Tensor dk = at::empty_like(k);
       Tensor dv = at::empty_like(v);
-      const double scale = 1.0 / std::sqrt(static_cast<double>(size.query_size));
-      const double scores = static_cast<double>(size.batch * size.heads * size.sequence * size.sequence) / 2.0;
-      const std::string shape = fmt::format("B {} S {} A {} G {} {}/{} {}", size.batch, size.sequence, size.heads,
-                                            size.groups, size.query_size, size.value_size, c10::toString(dtype));
+      const ops::AttentionOptions options{.scale = 1.0 / std::sqrt(static_cast<double>(size.query_size)),
+                                          .window = size.window};
+      const std::int64_t keys = size.window > 0 ? size.window : size.sequence;
+      const double scores = static_cast<double>(size.batch * size.heads * keys) *
+                            (static_cast<double>(size.sequence) - static_cast<double>(keys) / 2.0);
+      const std::string window = size.window > 0 ? fmt::format(" window {}", size.window) : "";
+      const std::string shape =
+          fmt::format("B {} S {} A {} G {} {}/{}{} {}", size.batch, size.sequence, size.heads, size.groups,
+                      size.query_size, size.value_size, window, c10::toString(dtype));
       report("attention_forward", shape, 2.0 * scores * static_cast<double>(size.query_size + size.value_size), "FLOP",
-             measure([&] { ops::attention_forward(q, k, v, scale, context, lse); }));
+             measure([&] { ops::attention_forward(q, k, v, options, context, lse); }));
       report("attention_backward", shape, 2.0 * scores * static_cast<double>(3 * size.query_size + 2 * size.value_size),
-             "FLOP", measure([&] { ops::attention_backward(dcontext, q, k, v, context, lse, scale, dq, dk, dv); }));
+             "FLOP", measure([&] { ops::attention_backward(dcontext, q, k, v, context, lse, options, dq, dk, dv); }));
     }
   }
 }

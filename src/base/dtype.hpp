@@ -1,11 +1,12 @@
 #pragma once
-// Element types that both halves speak of; the training half maps them to libtorch's.
+// Element types that both halves speak of; the training half maps them to libtorch's. fp8 is e4m3: one sign bit, four
+// of exponent, three of fraction.
 #include <cstdint>
 #include <string_view>
 
 namespace primus {
 
-enum class DType { kFloat64, kFloat32, kBFloat16, kFloat16, kInt64, kInt32, kUInt8 };
+enum class DType { kFloat64, kFloat32, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kFloat8 };
 
 constexpr std::int64_t size_bytes(DType dtype) {
   switch (dtype) {
@@ -19,6 +20,7 @@ constexpr std::int64_t size_bytes(DType dtype) {
     case DType::kFloat16:
       return 2;
     case DType::kUInt8:
+    case DType::kFloat8:
       return 1;
   }
   return 0;
@@ -40,6 +42,8 @@ constexpr std::string_view name(DType dtype) {
       return "int32";
     case DType::kUInt8:
       return "uint8";
+    case DType::kFloat8:
+      return "fp8";
   }
   return "?";
 }

@@ -7,9 +7,10 @@ namespace primus::cli {
 
 std::span<const Command> commands() {
   // In the order in which the help lists them.
-  static const std::array<Command, 10> table = {kTrainPretrain, kDataPrepare, kConfigShow,  kConfigDiff,
-                                                kConfigParams,  kConfigKeys,  kConfigCheck, kConfigExplain,
-                                                kViewLoss,      kCompletion};
+  static const std::array<Command, 16> table = {
+      kTrainPretrain,    kDataPrepare,      kCheckpointImport, kCheckpointExport, kCheckpointUpcycle, kCheckpointInfo,
+      kCheckpointVerify, kCheckpointLogits, kConfigShow,       kConfigDiff,       kConfigParams,      kConfigKeys,
+      kConfigCheck,      kConfigExplain,    kViewLoss,         kCompletion};
   return table;
 }
 

@@ -68,6 +68,12 @@ const Command* find_command(std::string_view group, std::string_view name);
 
 extern const Command kTrainPretrain;
 extern const Command kDataPrepare;
+extern const Command kCheckpointImport;
+extern const Command kCheckpointExport;
+extern const Command kCheckpointUpcycle;
+extern const Command kCheckpointInfo;
+extern const Command kCheckpointVerify;
+extern const Command kCheckpointLogits;
 extern const Command kViewLoss;
 extern const Command kConfigShow;
 extern const Command kConfigDiff;

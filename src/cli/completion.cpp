@@ -154,6 +154,7 @@ class Completer {
       add_keys(typed_.starts_with('-') ? "--" : "", typed_.starts_with('-') ? "" : "=");
     if (typed_.starts_with('-')) return;
     if (command.positionals == "experiment") add_files(typed_, ".yaml", candidates_);
+    if (command.positionals == "folder") add_files(typed_, "/", candidates_);
     if (command.positionals == "key") {
       candidates_.clear();
       add_keys("", "");

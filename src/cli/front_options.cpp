@@ -99,11 +99,8 @@ std::string main_help() {
       "  container    in docker or podman: with --dry-run, what would run\n\noptions\n";
   text += option_lines(kGlobal);
   text +=
-      "\nexamples\n"
-      "  primus-cli direct -- train pretrain --config examples/quickstart/deepseek_v2_tiny.yaml\n"
-      "  primus-cli --dry-run train pretrain --config exp.yaml --micro_batch_size 4 lr=3e-4 --no-bf16\n"
-      "  primus-cli config explain moe_layer_freq --config exp.yaml\n"
-      "  primus-cli view loss --run output/quickstart/local/deepseek_v2_tiny\n\n"
+      "\nexample\n"
+      "  primus-cli --dry-run train pretrain --config exp.yaml --micro_batch_size 4 lr=3e-4 --no-bf16\n\n"
       "exit codes: 0 done, 1 failed while running, 2 wrong arguments or configuration,\n"
       "            128 + n ended by signal n. More: docs/configuration.md\n";
   return text;
@@ -152,6 +149,12 @@ std::string group_help(std::string_view group) {
       "primus-cli {0}\n\nusage: primus-cli {0} COMMAND ...\n\ncommands (COMMAND --help says more)\n", group);
   for (const Command& command : commands()) {
     if (command.group == group) text += command_line(command);
+  }
+  if (group == "checkpoint") {
+    text +=
+        "\nexamples\n  primus-cli checkpoint import --from hf/Mixtral-8x7B-v0.1 --to ckpt/mixtral --dtype bf16\n"
+        "  primus-cli checkpoint verify ckpt/mixtral\n"
+        "  primus-cli checkpoint export --from ckpt/mixtral --to hf/mixtral\n";
   }
   if (group == "config") {
     text +=

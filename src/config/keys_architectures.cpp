@@ -77,14 +77,14 @@ constexpr Key kKimiK3[] = {
   planned_detail("latent_moe_use_norm", kBool, "false", "", "A norm on the experts' latent input."),
   planned("activation_situ_beta", kReal, "null", ">0", "Gated unit that flattens out: strength of the gate's half.", "saturating gated unit"),
   planned_detail("activation_situ_linear_beta", kReal, "null", ">0", "Gated unit that flattens out: strength of the linear half."),
-  planned_detail("moe_router_bias_update_rule", kText, "sign", "sign|quantile", "How expert biases move: by the sign of the imbalance, or to a balancing quantile."),
+  works_for("moe_router_bias_update_rule", kText, "sign", "sign|quantile", "sign", "How expert biases move: by the sign of the imbalance, or to a balancing quantile."),
   planned_detail("quantile_balancing_num_bins", kInt, "1024", ">=1", "Quantile rule: bins of the histogram of scores."),
   planned_detail("quantile_balancing_margin_min", kReal, "-1.0", "", "Quantile rule: lower end of the histogram."),
   planned_detail("quantile_balancing_margin_max", kReal, "1.0", "", "Quantile rule: upper end of the histogram."),
   planned_detail("quantile_balancing_center_bias", kBool, "true", "", "Quantile rule: biases are kept around zero."),
   planned_detail("quantile_balancing_update_interval", kInt, "1", ">=1", "Quantile rule: steps between updates."),
   planned_detail("quantile_balancing_ema_decay", kReal, "null", "0..<1", "Quantile rule: decay of the histogram's mean over steps."),
-  planned_detail("moe_router_quantile_balancing_ema", kReal, "0.0", "0..1", "Quantile balancing: decay of the mean over steps."),
+  works("moe_router_quantile_balancing_ema", kReal, "0.0", "0..1", "Quantile balancing: decay of the mean over steps."),
   planned_detail("mtp_layer_type", kText, "null", "mirror_last", "Kind of the prediction depth's layer."),
 };
 

@@ -11,16 +11,16 @@ constexpr std::string_view kOneImplementation = "there is one implementation";
 constexpr std::string_view kNoServing = "nothing is served here";
 
 constexpr Key kAttention[] = {
-  planned("attention_output_gate", kBool, "false", "", "A sigmoid gate on the attention output.", "gated attention output"),
-  planned("softmax_type", kText, "vanilla", "vanilla|off-by-one|learnable", "Extra logit in the attention softmax: none, zero, or one learnt a head.", "attention sinks"),
-  planned("window_size", kIntList, "null", "", "Keys before and after a query that it sees, as in 128,0.", "sliding windows"),
-  planned("window_attn_skip_freq", kLayers, "null", "", "Layers without the window: each n-th, or one 0 or 1 a layer.", "sliding windows"),
-  planned("no_rope_freq", kLayers, "null", "", "Layers without positions: each n-th, or one 0 or 1 a layer (1: none).", "layers without positions"),
+  works("attention_output_gate", kBool, "false", "", "A sigmoid gate on the attention output.", "each head's gate stands behind its query in the fused projection"),
+  works("softmax_type", kText, "vanilla", "vanilla|off-by-one|learnable", "Extra logit in the attention softmax: none, zero, or one learnt a head."),
+  works("window_size", kIntList, "null", "", "Keys before and after a query that it sees besides its own, as in 127,0.", "-1: all; attention is causal, so the second number is 0 or -1"),
+  works("window_attn_skip_freq", kLayers, "null", "", "Layers without the window: each n-th, or one 0 or 1 a layer (1: with it)."),
+  works("no_rope_freq", kLayers, "null", "", "Layers that are not rotated: each n-th, or one 0 or 1 a layer (1: not rotated)."),
   planned("qk_clip", kBool, "false", "", "Weights of queries and keys shrink when attention logits grow too large."),
   planned_detail("qk_clip_threshold", kReal, "100.0", ">0", "Largest attention logit that is left alone."),
   planned_detail("qk_clip_alpha", kReal, "0.5", "0..1", "Share of the shrinking that the queries take."),
-  planned("activation_func_clamp_value", kReal, "null", ">0", "Gated unit: bound on the gate from above and on the other half on both sides.", "bounded gated unit"),
-  planned("glu_linear_offset", kReal, "0.0", "", "Added to the linear half of the gated unit.", "gpt-oss' gated unit"),
+  works("activation_func_clamp_value", kReal, "null", ">0", "Gated unit: bound on the gate from above and on the other half on both sides."),
+  works("glu_linear_offset", kReal, "0.0", "", "Added to the linear half of the gated unit."),
   no_effect("use_fused_weighted_squared_relu", kBool, "false", "", "Squared ReLU and routing probability in one kernel.", kAlwaysFused),
   no_effect("flash_attention_version", kInt, "null", "2..4", "Which release of an attention library runs.", kByShape),
   no_effect("use_kitchen_attention", kBool, "false", "", "Attention of another library.", kOneImplementation),
@@ -43,7 +43,7 @@ constexpr Key kAttention[] = {
   planned_detail("relative_attention_num_buckets", kInt, "32", ">=1", "Relative positions: buckets of distance."),
   planned_detail("relative_attention_max_distance", kInt, "128", ">=1", "Relative positions: longest distance that counts."),
   planned_detail("mrope_section", kIntList, "null", "", "Parts of a head that rotate by time, height and width."),
-  planned("yarn_correction_range_round_to_int", kBool, "true", "", "YaRN: the range of scaled frequencies ends at whole dimensions."),
+  works("yarn_correction_range_round_to_int", kBool, "true", "", "YaRN: the range of scaled frequencies ends at whole dimensions."),
 };
 
 }  // namespace

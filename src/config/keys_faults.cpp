@@ -13,7 +13,7 @@ constexpr Key kExit[] = {
   works("deterministic_mode", kBool, "false", "", "Two runs give the same bits.", "always so on the CPU"),
   no_effect("exit_signal_handler", kBool, "false", "", "End cleanly on SIGTERM.", "always on"),
   planned("exit_duration_in_mins", kInt, "null", ">=1", "End the run after this time."),
-  planned_detail("exit_on_missing_checkpoint", kBool, "false", "", "End when the checkpoint to load is not there."),
+  works("exit_on_missing_checkpoint", kBool, "false", "", "End when the checkpoint to load is not there."),
   planned("replication", kBool, "false", "", "Local checkpoints copied to other nodes."),
   planned_detail("replication_jump", kInt, "null", ">=1", "Distance between such copies."),
   planned_detail("replication_factor", kInt, "null", ">=1", "Number of such copies."),

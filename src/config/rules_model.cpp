@@ -37,17 +37,17 @@ void query_groups(RuleContext& context) {
 
 void latent_attention(RuleContext& context) {
   const Experiment& experiment = context.experiment();
-  if (!experiment.get_bool("multi_latent_attention")) {
-    if (experiment.get_bool("qk_layernorm")) {
-      context.plan("qk_layernorm", "norms on queries and keys without latent attention (write qk_layernorm: false)");
-    }
-    return;
-  }
+  if (!experiment.get_bool("multi_latent_attention")) return;
   if (experiment.get_int("qk_pos_emb_head_dim") % 2 != 0) {
     context.report("qk_pos_emb_head_dim", "the rotated part of a head has pairs", "an even integer");
   }
-  if (!experiment.get_bool("qk_layernorm"))
-    context.plan("qk_layernorm", "latent attention without latent norms (write qk_layernorm: true)");
+  if (experiment.get_double("rotary_percent") != 1.0) {
+    context.plan("rotary_percent",
+                 "latent attention whose rotated part is rotated in part (write rotary_percent: 1.0)");
+  }
+  for (const std::string_view key : {"attention_output_gate", "add_qkv_bias", "qk_l2_norm"}) {
+    if (context.is_on(key)) context.plan(key, fmt::format("{} in latent attention (write {}: false)", key, key));
+  }
 }
 
 void positions(RuleContext& context) {
@@ -141,17 +141,62 @@ void layer_kinds(RuleContext& context) {
                                      .found = fmt::format("{} kinds", kinds.size())});
 }
 
+// Of two scalings of the frequencies, nobody could say which comes first.
+void position_scaling(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto type = experiment.get_optional_string("rope_type");
+  const bool is_written = experiment.get_string("position_embedding_type") == "yarn";
+  const bool is_yarn = is_written || (type ? *type == "yarn" : experiment.get_bool("multi_latent_attention"));
+  if (!is_yarn) return;
+  const Alternative yarn = is_written ? Alternative{"position_embedding_type", {std::string("rope")}}
+                                      : Alternative{"rope_type", {std::string("rope")}};
+  if (context.is_on("use_rope_scaling")) return context.exclude(yarn, {"use_rope_scaling", {false}});
+  if (experiment.get_optional_int("rotary_seq_len_interpolation_factor").value_or(1) == 1) return;
+  context.exclude(yarn, {"rotary_seq_len_interpolation_factor", {}});
+}
+
+void window(RuleContext& context) {
+  const Value& size = context.experiment().setting("window_size").value;
+  if (size.is_null()) {
+    if (context.is_wanted("window_attn_skip_freq")) {
+      context.note("window_attn_skip_freq", "not read: window_size is null", "window_size");
+    }
+    return;
+  }
+  const auto& bounds = std::get<Value::List>(size.data);
+  const auto bound = [&](std::size_t i) { return std::get<std::int64_t>(bounds[i].data); };
+  if (bounds.size() != 2 || bound(0) < -1 || bound(1) < -1) {
+    context.report("window_size", "is not a window", "keys before and keys after a query, as in 127,0; -1: all");
+    return;
+  }
+  if (bound(1) > 0) {
+    context.report("window_size", "holds keys after the query, which attention never sees",
+                   fmt::format("{},0", bound(0)));
+  }
+  if (context.is_on("use_sink_attention") && context.integer("sink_sliding_window") > 0) {
+    context.exclude({"window_size", {}}, {"sink_sliding_window", {std::int64_t{0}}});
+  }
+}
+
+void softmax_logits(RuleContext& context) {
+  if (!context.is_on("use_sink_attention")) return;
+  if (context.experiment().get_string("softmax_type") != "off-by-one") return;
+  context.exclude({"use_sink_attention", {false}}, {"softmax_type", {std::string("vanilla")}});
+}
+
 constexpr Rule kRules[] = {
     {"attention_heads", "Heads divide the hidden size and are even.", attention_heads},
     {"query_groups", "Query groups divide the heads.", query_groups},
-    {"latent_attention", "Latent attention has an even rotated part; norms on queries and keys belong to it.",
-     latent_attention},
+    {"latent_attention", "Latent attention has an even rotated part, rotated whole.", latent_attention},
     {"positions", "A sequence fits into max_position_embeddings.", positions},
     {"activation", "One of swiglu, quick_geglu, squared_relu, openai_gelu.", activation},
     {"query_key_norms", "Queries and keys have one kind of norm.", query_key_norms},
     {"sink_kinds", "Sinks are DeepSeek-V4's own or those of use_sink_attention, not both.", sink_kinds},
     {"layer_patterns", "Patterns of layers have one 0 or 1 a layer.", layer_patterns},
     {"layer_kinds", "lfm_layer_types names one kind a layer.", layer_kinds},
+    {"position_scaling", "Rotary frequencies are scaled in one way.", position_scaling},
+    {"window", "A window reaches backwards, and is given once.", window},
+    {"softmax_logits", "The softmax has one extra logit: zero, or learnt.", softmax_logits},
     {"sinks", "Attention with sinks has one context rank; its window belongs to it.", sinks},
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "config/layer_pattern.hpp"
+#include "config/number_list.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -98,6 +99,66 @@ void expert_bias(RuleContext& context) {
                  "false, or moe_router_score_function sigmoid or sqrtsoftplus");
 }
 
+bool is_loss(std::string_view balancing) {
+  return balancing == "aux_loss" || balancing == "seq_aux_loss" || balancing == "global_aux_loss";
+}
+
+// Several losses have a weight each; the other ways of balancing stand alone.
+void balancing(RuleContext& context) {
+  constexpr std::string_view kTypes = "moe_router_load_balancing_type";
+  constexpr std::string_view kWeights = "moe_aux_loss_coeff";
+  const Experiment& experiment = context.experiment();
+  if (context.is_null("num_experts")) return;
+  const std::vector<std::string> types = experiment.get_strings(kTypes);
+  const std::size_t num_weights = numbers_of(experiment.setting(kWeights).value).size();
+  if (types.empty()) return context.report(kTypes, "names no way of balancing", "none, or a way");
+  std::vector<std::string> sorted = types;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+    return context.report(kTypes, fmt::format("names {} twice", *twice), "each way once");
+  }
+  if (types.size() > 1) {
+    const auto alone = std::find_if_not(types.begin(), types.end(), is_loss);
+    if (alone != types.end()) {
+      return context.report(kTypes, fmt::format("{} stands alone", *alone), "losses in a list, or one way");
+    }
+  }
+  if (num_weights == types.size()) return;
+  if (types.size() == 1 && num_weights == 1) return;
+  context.report(kWeights,
+                 fmt::format("{} weight{} for {} way{} of balancing: {}", num_weights, num_weights == 1 ? "" : "s",
+                             types.size(), types.size() == 1 ? "" : "s", setting_text(experiment, kTypes)),
+                 fmt::format("{} number{}", types.size(), types.size() == 1 ? "" : "s"));
+}
+
+// Both choose experts in a way of their own.
+void assignment(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const std::vector<std::string> types = experiment.get_strings("moe_router_load_balancing_type");
+  if (context.is_null("num_experts") || types.size() != 1) return;
+  if (types[0] != "sinkhorn" && types[0] != "quantile_balancing") return;
+  for (const std::string_view key : {"moe_router_num_groups", "moe_router_enable_expert_bias"}) {
+    if (context.is_null(key) || experiment.setting(key).value == Value{false}) continue;
+    context.report("moe_router_load_balancing_type",
+                   fmt::format("chooses experts without {}", setting_text(experiment, key)),
+                   fmt::format("another way of balancing, or {} left out", key));
+  }
+}
+
+// Only a gated unit has two halves to bound and to shift.
+void gated_unit(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (context.is_on("swiglu") || context.is_on("quick_geglu")) return;
+  if (!context.is_null("activation_func_clamp_value")) {
+    context.report("activation_func_clamp_value", "there is no gated unit: swiglu and quick_geglu are false",
+                   "null, or a gated unit");
+  }
+  if (experiment.get_double("glu_linear_offset") != 0.0) {
+    context.report("glu_linear_offset", "there is no gated unit: swiglu and quick_geglu are false",
+                   "0, or a gated unit");
+  }
+}
+
 void capacity(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto factor = experiment.get_optional_double("moe_expert_capacity_factor");
@@ -107,8 +168,9 @@ void capacity(RuleContext& context) {
     }
     return;
   }
-  const std::string balancing = experiment.get_string("moe_router_load_balancing_type");
-  if (balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "global_aux_loss" && balancing != "none") {
+  const std::vector<std::string> types = experiment.get_strings("moe_router_load_balancing_type");
+  if (!std::all_of(types.begin(), types.end(),
+                   [](const std::string& type) { return type == "none" || is_loss(type); })) {
     context.report("moe_expert_capacity_factor",
                    fmt::format("{} has no tokens to drop", setting_text(experiment, "moe_router_load_balancing_type")),
                    "null, or another way of balancing");
@@ -139,6 +201,15 @@ void upcycling(RuleContext& context) {
   }
 }
 
+// Several experts would see several inputs: their outputs would no longer be weighted by the probabilities.
+void probabilities_on_input(RuleContext& context) {
+  if (!context.is_on("moe_apply_probs_on_input") || context.is_null("num_experts")) return;
+  if (context.integer("moe_router_topk") == 1) return;
+  context.report("moe_apply_probs_on_input",
+                 fmt::format("is for one expert a token: {}", setting_text(context.experiment(), "moe_router_topk")),
+                 "false, or moe_router_topk: 1");
+}
+
 constexpr Rule kRules[] = {
     {"top_k", "A token goes to at most all experts.", top_k},
     {"expert_groups", "Groups divide the experts, and the chosen groups hold enough of them.", expert_groups},
@@ -146,6 +217,11 @@ constexpr Rule kRules[] = {
     {"single_expert", "One expert a token needs a softmax over all of them, or the router never learns.",
      single_expert},
     {"expert_bias", "Expert biases steer sigmoid scores.", expert_bias},
+    {"balancing", "Each balancing loss has a weight; the other ways of balancing stand alone.", balancing},
+    {"assignment", "Sinkhorn and quantile balancing choose experts without groups and biases.", assignment},
+    {"gated_unit", "Bounds and offsets belong to gated units.", gated_unit},
+    {"probabilities_on_input", "Probabilities scale the experts' input where a token has one expert.",
+     probabilities_on_input},
     {"capacity", "A capacity leaves room for every token once, and balancing that can drop.", capacity},
     {"shared_overlap", "Shared experts that are not there overlap with nothing; said in a note.", shared_overlap},
     {"upcycling", "Upcycled experts start from a dense checkpoint.", upcycling},

@@ -111,7 +111,7 @@ void mega_moe(RuleContext& context) {
         fmt::format("works between the ranks of one node: {}", setting_text(experiment, "expert_model_parallel_size")),
         "false, or 2 to 8 expert ranks");
   }
-  if (experiment.get_string("moe_router_load_balancing_type") == "sinkhorn") {
+  if (experiment.get_strings("moe_router_load_balancing_type") == std::vector<std::string>{"sinkhorn"}) {
     context.report("use_turbo_mega_moe",
                    fmt::format("cannot route with {}", setting_text(experiment, "moe_router_load_balancing_type")),
                    "false, or another way of balancing");

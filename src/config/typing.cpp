@@ -122,6 +122,12 @@ Typed list_as_text(const Node& node, const Key& key) {
   return Value{joined};
 }
 
+// A key whose default is one value takes one as it is: only several make a list.
+bool stays_single(const Node& node, const Key& key) {
+  const bool is_usually_list = key.default_text == "null" || key.default_text.starts_with('[');
+  return node.kind == Node::Kind::kScalar && !is_usually_list && node.text.find_first_of(", ") == std::string::npos;
+}
+
 Typed converted(const Node& node, const Key& key, std::string& reason) {
   switch (key.type) {
     case KeyType::kBool: {
@@ -136,11 +142,11 @@ Typed converted(const Node& node, const Key& key, std::string& reason) {
       if (node.kind == Node::Kind::kList) return list_as_text(node, key);
       return as_text(node);
     case KeyType::kTextList:
-      return as_list(node, as_text, "");
+      return stays_single(node, key) ? as_text(node) : as_list(node, as_text, "");
     case KeyType::kIntList:
       return as_list(node, as_int, ",");
     case KeyType::kRealList:
-      return as_list(node, as_real, ",");
+      return stays_single(node, key) ? as_real(node) : as_list(node, as_real, ",");
     case KeyType::kLayers:
       return as_layers(node, reason);
     case KeyType::kMap:
@@ -171,15 +177,17 @@ std::string nearest_word(const std::string& text, const std::vector<std::string>
 
 std::optional<TypeFault> outside_allowed(const Value& value, const Node& node, const Key& key) {
   if (key.allowed.empty()) return std::nullopt;
-  if (is_range(key.allowed)) {
-    const auto* integer = std::get_if<std::int64_t>(&value.data);
-    const double number = integer ? static_cast<double>(*integer) : std::get<double>(value.data);
-    if (in_range(number, key.allowed)) return std::nullopt;
-    return TypeFault{"out of range", expected_text(key), found_text(node), ""};
-  }
-  const std::vector<std::string> words = split(key.allowed, '|');
   std::vector<Value> candidates{value};
   if (const auto* list = std::get_if<Value::List>(&value.data)) candidates = *list;
+  if (is_range(key.allowed)) {
+    for (const Value& candidate : candidates) {
+      const auto* integer = std::get_if<std::int64_t>(&candidate.data);
+      const double number = integer ? static_cast<double>(*integer) : std::get<double>(candidate.data);
+      if (!in_range(number, key.allowed)) return TypeFault{"out of range", expected_text(key), found_text(node), ""};
+    }
+    return std::nullopt;
+  }
+  const std::vector<std::string> words = split(key.allowed, '|');
   for (const Value& candidate : candidates) {
     const std::string& text = std::get<std::string>(candidate.data);
     if (std::find(words.begin(), words.end(), text) != words.end()) continue;

@@ -122,6 +122,18 @@ void fill_row(std::span<const std::int64_t> sample, const DataOptions& options, 
   }
 }
 
+/// Where the document of each token of a row begins. An end-of-document token is the last of the document it ends.
+void mark_documents(const DataOptions& options, std::int64_t row, GptBatch& batch) {
+  const auto base = static_cast<std::size_t>(row * batch.seq_length);
+  std::int64_t first = 0;
+  for (std::int64_t column = 0; column < batch.seq_length; ++column) {
+    const std::size_t i = base + static_cast<std::size_t>(column);
+    if (options.reset_position_ids) batch.positions[i] = column - first;
+    if (options.reset_attention_mask) batch.first_keys[i] = static_cast<std::int32_t>(first);
+    if (batch.tokens[i] == options.eod) first = column + 1;
+  }
+}
+
 }  // namespace
 
 struct DataSource::Part {
@@ -226,6 +238,8 @@ GptBatch DataSource::read(Split split, const BatchPosition& position) const {
   batch.tokens.resize(num_elements);
   batch.labels.resize(num_elements);
   batch.loss_mask.resize(num_elements);
+  if (options_.reset_position_ids) batch.positions.resize(num_elements);
+  if (options_.reset_attention_mask) batch.first_keys.resize(num_elements);
   std::vector<std::int64_t> sample(static_cast<std::size_t>(options_.seq_length) + 1);
   for (std::int64_t row = 0; row < batch.batch_size; ++row) {
     source.samples->read(source.sampler.at(first + row), sample);
@@ -239,6 +253,7 @@ GptBatch DataSource::read(Split split, const BatchPosition& position) const {
       }
     }
     fill_row(sample, options_, row, batch);
+    mark_documents(options_, row, batch);
   }
   return batch;
 }

@@ -43,9 +43,11 @@ struct DataOptions {
   std::int64_t seed = 1234;
   std::int64_t seq_length = 0;
   RequestedSamples requested;
-  std::int64_t vocab_size = 0;  // ids must be below it (unpadded)
-  std::int64_t eod = 0;         // end-of-document id
-  bool eod_mask_loss = false;   // do not learn what follows an end of document
+  std::int64_t vocab_size = 0;        // ids must be below it (unpadded)
+  std::int64_t eod = 0;               // end-of-document id
+  bool eod_mask_loss = false;         // do not learn what follows an end of document
+  bool reset_position_ids = false;    // batches say where each token stands in its document
+  bool reset_attention_mask = false;  // batches say where each token's document begins
   bool drop_last_partial_validation_sequence = true;
   DataloaderType dataloader_type = DataloaderType::kSingle;
 };
@@ -56,8 +58,10 @@ struct GptBatch {
   std::int64_t seq_length = 0;
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> labels;
-  std::vector<float> loss_mask;  // 1: this label counts
-  std::int64_t num_valid = 0;    // labels that count
+  std::vector<float> loss_mask;          // 1: this label counts
+  std::int64_t num_valid = 0;            // labels that count
+  std::vector<std::int64_t> positions;   // in the token's document; empty: in its row
+  std::vector<std::int32_t> first_keys;  // column where the token's document begins; empty: the row's first
 };
 
 /// Which micro-batch: `micro_batch` of the step that begins after `consumed_samples`, as `data_parallel` sees it.

@@ -5,9 +5,10 @@
 namespace primus::engine {
 namespace {
 
-std::optional<std::string> first_nonfinite(const nn::ParameterStore& parameters, at::Tensor nn::Parameter::*tensor) {
+template <typename TensorOf>
+std::optional<std::string> first_nonfinite(const nn::ParameterStore& parameters, const TensorOf& tensor_of) {
   for (const auto& parameter : parameters.all()) {
-    const at::Tensor& values = (*parameter).*tensor;
+    const at::Tensor& values = tensor_of(*parameter);
     if (values.defined() && ops::has_nonfinite(values)) return parameter->descriptor.name;
   }
   return std::nullopt;
@@ -17,12 +18,13 @@ std::optional<std::string> first_nonfinite(const nn::ParameterStore& parameters,
 
 void reduce_gradients(nn::ParameterStore& parameters, const comm::Groups& groups) {
   for (const auto& parameter : parameters.all()) {
-    if (!parameter->main_grad.defined()) continue;
+    at::Tensor& gradient = parameter->gradient();
+    if (!gradient.defined()) continue;
     const bool is_expert = parameter->descriptor.reduction == model::GradReduction::kExpertDataParallel;
-    (is_expert ? groups.expert_data : groups.data).all_reduce_sum(parameter->main_grad);
+    (is_expert ? groups.expert_data : groups.data).all_reduce_sum(gradient);
     if (parameter->descriptor.shards.empty() &&
         parameter->descriptor.tensor_gradient == model::TensorGradient::kPartial) {
-      groups.tensor.all_reduce_sum(parameter->main_grad);
+      groups.tensor.all_reduce_sum(gradient);
     }
   }
 }
@@ -33,16 +35,18 @@ void global_gradient_square_sum(const nn::ParameterStore& parameters, const comm
   PRIMUS_CHECK(groups.tensor.size() == 1 && groups.pipeline.size() == 1, "the norm of a split model");
   square_sum_1.zero_();
   for (const auto& parameter : parameters.all()) {
-    if (parameter->main_grad.defined()) ops::add_sum_of_squares(parameter->main_grad, square_sum_1);
+    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->gradient(), square_sum_1);
   }
 }
 
 std::optional<std::string> first_nonfinite_gradient(const nn::ParameterStore& parameters) {
-  return first_nonfinite(parameters, &nn::Parameter::main_grad);
+  return first_nonfinite(parameters,
+                         [](const nn::Parameter& parameter) -> const at::Tensor& { return parameter.gradient(); });
 }
 
 std::optional<std::string> first_nonfinite_weight(const nn::ParameterStore& parameters) {
-  return first_nonfinite(parameters, &nn::Parameter::weight);
+  return first_nonfinite(parameters,
+                         [](const nn::Parameter& parameter) -> const at::Tensor& { return parameter.weight; });
 }
 
 }  // namespace primus::engine

@@ -16,27 +16,47 @@ ExpertLoad expert_load(int layer, std::span<const std::int64_t> loads) {
   return {layer, mean > 0.0 ? most / mean : 0.0, std::count(loads.begin(), loads.end(), std::int64_t{0})};
 }
 
+model::SavedDeclaration declaration_of(const model::ModelSpec& spec, const StepSettings& settings) {
+  model::SavedDeclaration declaration =
+      model::model_saved(spec, settings.policy, settings.micro_batch, settings.loss_fusion);
+  model::mark_recomputed(spec, settings.recompute, declaration);
+  return declaration;
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
-                       nn::ParameterStore& parameters, AdamWOptimizer& optimizer)
+                       nn::ParameterStore& parameters, Optimizer& optimizer)
     : spec_(spec),
       settings_(settings),
-      declaration_(model::model_saved(spec, settings.policy, settings.micro_batch, settings.loss_fusion)),
+      declaration_(declaration_of(spec, settings)),
       rope_(nn::rope_tables(spec.rope, settings.micro_batch.seq_length,
                             at::TensorOptions(ops::to_aten(settings.policy.statistics)).device(parameters.device()))),
       groups_(comm::Groups::single()),
       model_(model),
       parameters_(parameters),
-      optimizer_(optimizer) {}
+      optimizer_(optimizer),
+      scaler_(settings.loss_scale) {}
 
-nn::StepContext StepRunner::context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const {
+nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode) const {
   return {.mode = mode,
-          .weight_grad = timing,
           .batch = settings_.micro_batch,
-          .rope = rope_,
-          .aux_scale = 1.0 / static_cast<double>(num_micro_batches),
+          .rope = input.positions_T.defined() ? nn::at_positions(rope_, input.positions_T) : rope_,
+          .first_key_BS = input.first_key_BS,
+          .loss_scale = scaler_.scale(),
           .groups = groups_};
+}
+
+nn::StepContext StepRunner::training_context(const Running& running, std::size_t micro_batch) const {
+  const StepInput& input = *running.input;
+  const std::int64_t sample =
+      input.first_sample + static_cast<std::int64_t>(micro_batch) * settings_.micro_batch.num_sequences;
+  nn::StepContext step = context(input.micro_batches[micro_batch], nn::Mode::kTraining);
+  step.weight_grad = timing_;
+  step.aux_scale = scaler_.scale() / static_cast<double>(input.micro_batches.size());
+  step.first_token = sample * settings_.micro_batch.seq_length;
+  step.seed = settings_.seed;
+  return step;
 }
 
 StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const StepInput& input) {
@@ -44,13 +64,11 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   running.input = &input;
   running.saved.resize(input.micro_batches.size());
   const auto scalar = at::TensorOptions(at::kDouble).device(parameters_.device());
-  running.loss_sum = at::zeros({1}, scalar);
+  running.loss_sum = at::zeros({1 + spec_.num_mtp_layers}, scalar);
   running.square_sum = at::zeros({1}, scalar);
-  optimizer_.set_rates({.learning_rate = input.learning_rate, .weight_decay = input.weight_decay});
+  optimizer_.set_rates(input.rates);
   parameters_.zero_main_gradients();
-  for (nn::TransformerLayer& layer : model_.layers()) {
-    if (layer.moe() != nullptr) layer.moe()->reset_metrics();
-  }
+  for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) routed.moe->router().reset_metrics();
   const bool has_weight_grad = std::any_of(actions.begin(), actions.end(), [](const schedule::Action& action) {
     return action.kind == schedule::ActionKind::kWeightGrad;
   });
@@ -60,13 +78,16 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
     // The only wait of a step: by now the device has all of it, the gated update included.
     read_back(running);
   } catch (const NonFiniteError& error) {
-    running.result.outcome = StepOutcome::kSkippedNonFinite;
     running.result.loss = running.result.grad_norm = std::numeric_limits<double>::quiet_NaN();
-    running.result.nonfinite = error.what();
+    std::string reason = error.what();
     if (const auto weight = first_nonfinite_weight(parameters_)) {
-      running.result.nonfinite += fmt::format("; the first parameter with such a value is {}", *weight);
+      reason += fmt::format("; the first parameter with such a value is {}", *weight);
     }
+    skip(running.result, std::move(reason));
   }
+  running.result.loss_scale = scaler_.scale();
+  const bool is_good = running.result.outcome == StepOutcome::kUpdated;
+  scaler_.update(is_good ? LossScaler::Step::kGood : LossScaler::Step::kOverflow);
   return std::move(running.result);
 }
 
@@ -97,13 +118,13 @@ void StepRunner::walk(Running& running, const std::vector<schedule::Action>& act
 void StepRunner::forward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
   running.saved.at(m) = std::make_unique<nn::Saved>(declaration_, parameters_.device());
-  const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
+  const nn::StepContext step = training_context(running, m);
   running.loss_sum.add_(model_.forward(running.input->micro_batches[m], *running.saved[m], step));
 }
 
 void StepRunner::backward(Running& running, schedule::MicroBatch micro_batch) {
   const auto m = static_cast<std::size_t>(micro_batch.value);
-  const nn::StepContext step = context(nn::Mode::kTraining, running.input->micro_batches.size(), timing_);
+  const nn::StepContext step = training_context(running, m);
   model_.backward(running.input->micro_batches[m], *running.saved.at(m), step);
   if (timing_ == nn::WeightGradTiming::kWithBackward) running.saved[m].reset();
 }
@@ -117,7 +138,22 @@ void StepRunner::weight_grad(Running& running, schedule::MicroBatch micro_batch)
 void StepRunner::finish(Running& running) {
   reduce_gradients(parameters_, groups_);
   groups_.data.all_reduce_sum(running.loss_sum);
+  if (scaler_.scale() != 1.0) unscale_gradients();
   global_gradient_square_sum(parameters_, groups_, running.square_sum);
+}
+
+void StepRunner::unscale_gradients() {
+  for (const auto& parameter : parameters_.all()) {
+    if (parameter->gradient().defined()) parameter->gradient().mul_(1.0 / scaler_.scale());
+  }
+}
+
+void StepRunner::skip(StepResult& result, std::string reason) const {
+  // Below its smallest value the scale cannot be what overflows.
+  const bool may_mend = settings_.loss_scale.kind == LossScaleSettings::Kind::kDynamic &&
+                        scaler_.scale() > settings_.loss_scale.smallest && !first_nonfinite_weight(parameters_);
+  result.outcome = may_mend ? StepOutcome::kSkippedOverflow : StepOutcome::kSkippedNonFinite;
+  result.nonfinite = std::move(reason);
 }
 
 std::string StepRunner::describe_nonfinite(const StepResult& result) const {
@@ -132,30 +168,34 @@ std::string StepRunner::describe_nonfinite(const StepResult& result) const {
 }
 
 void StepRunner::optimizer_step(Running& running) {
-  optimizer_.step(running.loss_sum, running.square_sum, settings_.clip_grad);
+  optimizer_.step(running.loss_sum.narrow(0, 0, 1), running.square_sum, settings_.clip_grad);
 }
 
 void StepRunner::read_back(Running& running) {
   StepResult& result = running.result;
   const at::Tensor sums = at::cat({running.loss_sum, running.square_sum}).to(at::kCPU);
-  result.loss = sums.data_ptr<double>()[0] / running.input->num_tokens;
-  result.grad_norm = std::sqrt(sums.data_ptr<double>()[1]);
+  const std::span<const double> sum(sums.const_data_ptr<double>(), static_cast<std::size_t>(sums.numel()));
+  result.loss = sum.front() / running.input->num_tokens;
+  result.grad_norm = std::sqrt(sum.back());
+  for (std::size_t depth = 0; depth + 2 < sum.size(); ++depth) {
+    result.mtp_losses.push_back(sum[depth + 1] / running.input->depth_num_tokens.at(depth));
+  }
   collect_router_metrics(result, running.input->micro_batches.size());
-  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
-  result.outcome = StepOutcome::kSkippedNonFinite;
-  result.nonfinite = describe_nonfinite(result);
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+    for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) routed.moe->router().update_bias(groups_.data);
+    return;
+  }
+  skip(result, describe_nonfinite(result));
 }
 
 void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {
   std::vector<int> layers;
   std::vector<at::Tensor> counts;
-  std::vector<at::Tensor> aux_losses;
-  for (std::size_t layer = 0; layer < model_.layers().size(); ++layer) {
-    const nn::Moe* moe = model_.layers()[layer].moe();
-    if (moe == nullptr) continue;
-    layers.push_back(static_cast<int>(layer));
+  std::vector<at::Tensor> losses;
+  for (const auto& [layer, moe] : model_.routed_layers()) {
+    layers.push_back(layer);
     counts.push_back(moe->metrics().tokens_per_expert_E);
-    aux_losses.push_back(moe->metrics().aux_loss_1);
+    losses.push_back(moe->metrics().loss_4);
   }
   if (layers.empty()) return;
   // One copy for all layers: each would be a wait of its own on a GPU.
@@ -165,15 +205,25 @@ void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micr
     const auto* first = counts_LE.data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
     result.expert_loads.push_back(expert_load(layers[i], {first, static_cast<std::size_t>(num_experts)}));
   }
-  if (!spec_.moe || spec_.moe->router.aux_loss_coefficient == 0.0) return;
-  const double aux_sum = at::cat(aux_losses).to(at::kDouble).sum().item<double>();
-  result.load_balancing_loss = aux_sum / spec_.moe->router.aux_loss_coefficient /
-                               static_cast<double>(result.expert_loads.size() * num_micro_batches);
+  const at::Tensor loss_L4 = at::cat(losses).to(at::kDouble).to(at::kCPU).view({std::ssize(layers), -1});
+  const auto count = static_cast<double>(result.expert_loads.size() * num_micro_batches);
+  const auto mean = [&](int loss) { return loss_L4.select(1, loss).sum().item<double>() / count; };
+  const model::RouterLosses& coefficients = spec_.moe->router.losses;
+  double num_ways = 0.0;
+  for (const auto& [loss, coefficient] : {std::pair<int, double>{ops::RouterLoss::kAux, coefficients.aux},
+                                          {ops::RouterLoss::kSeqAux, coefficients.seq_aux},
+                                          {ops::RouterLoss::kGlobalAux, coefficients.global_aux}}) {
+    if (coefficient == 0.0) continue;
+    result.load_balancing_loss += mean(loss) / coefficient;
+    num_ways += 1.0;
+  }
+  result.load_balancing_loss /= std::max(num_ways, 1.0);
+  if (coefficients.z != 0.0) result.z_loss = mean(ops::RouterLoss::kZ) / coefficients.z;
 }
 
 double StepRunner::evaluate(const nn::MicroBatchInput& input) {
   nn::Saved saved(declaration_, parameters_.device());
-  const nn::StepContext step = context(nn::Mode::kEvaluation, 1, nn::WeightGradTiming::kWithBackward);
+  const nn::StepContext step = context(input, nn::Mode::kEvaluation);
   return model_.forward(input, saved, step).item<double>();
 }
 

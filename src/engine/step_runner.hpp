@@ -3,7 +3,9 @@
 // not data files, logs or learning-rate curves.
 #include <span>
 
-#include "engine/adamw_optimizer.hpp"
+#include "engine/loss_scaler.hpp"
+#include "engine/optimizer.hpp"
+#include "model/recompute.hpp"
 #include "nn/model.hpp"
 #include "schedule/schedule.hpp"
 
@@ -15,13 +17,17 @@ struct StepSettings {
   model::LossFusion loss_fusion = model::LossFusion::kFused;
   model::BatchShape micro_batch;
   double clip_grad = 1.0;
+  std::uint64_t seed = 0;  // of random numbers in forward passes
+  model::RecomputeSpec recompute;
+  LossScaleSettings loss_scale;
 };
 
 struct StepInput {
   std::span<const nn::MicroBatchInput> micro_batches;
-  double num_tokens = 1.0;  // of the step, those that count
-  double learning_rate = 0.0;
-  double weight_decay = 0.0;
+  double num_tokens = 1.0;               // of the step, those that count
+  std::vector<double> depth_num_tokens;  // alike, of each prediction depth (add_depths)
+  std::int64_t first_sample = 0;         // of the step in the run: its tokens key random numbers
+  StepRates rates;
 };
 
 /// What one MoE layer's router did in the step.
@@ -31,13 +37,18 @@ struct ExpertLoad {
   std::int64_t num_dead_experts = 0;  // got no token
 };
 
-enum class StepOutcome { kUpdated, kSkippedNonFinite };
+/// kSkippedOverflow: the loss scale was too large, which is no fault and mends itself.
+enum class StepOutcome { kUpdated, kSkippedNonFinite, kSkippedOverflow };
 
 struct StepResult {
   StepOutcome outcome = StepOutcome::kUpdated;
-  double loss = 0.0;                 // token mean of the step
-  double grad_norm = 0.0;            // before clipping
-  double load_balancing_loss = 0.0;  // mean over MoE layers and micro-batches, without its coefficient: 1 is balanced
+  double loss = 0.0;               // token mean of the step
+  std::vector<double> mtp_losses;  // alike, of each prediction depth, without the scaling factor
+  double grad_norm = 0.0;          // before clipping
+  /// Mean over MoE layers, micro-batches and ways, without coefficients: 1 is balanced.
+  double load_balancing_loss = 0.0;
+  double z_loss = 0.0;      // mean over MoE layers and micro-batches, without its coefficient
+  double loss_scale = 1.0;  // of this step
   std::vector<ExpertLoad> expert_loads;
   std::string nonfinite;  // what is not finite and where it shows first, when skipped
 };
@@ -45,7 +56,7 @@ struct StepResult {
 class StepRunner {
  public:
   StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
-             nn::ParameterStore& parameters, AdamWOptimizer& optimizer);
+             nn::ParameterStore& parameters, Optimizer& optimizer);
 
   /// Walk the actions. The update is gated on the device: it happens only if loss and gradients are finite (decision
   /// 16); a step that meets NaN on the way there may end at once, also skipped.
@@ -59,8 +70,8 @@ class StepRunner {
   struct Running {
     const StepInput* input = nullptr;
     std::vector<std::unique_ptr<nn::Saved>> saved;  // by micro-batch, while in flight
-    at::Tensor loss_sum;                            // fp64, one element
-    at::Tensor square_sum;                          // of the gradients, alike
+    at::Tensor loss_sum;                            // fp64: the main model's, then each depth's
+    at::Tensor square_sum;                          // of the gradients, fp64, one element
     StepResult result;
   };
 
@@ -69,11 +80,14 @@ class StepRunner {
   void backward(Running& running, schedule::MicroBatch micro_batch);
   void weight_grad(Running& running, schedule::MicroBatch micro_batch);
   void finish(Running& running);
+  void unscale_gradients();
   void optimizer_step(Running& running);
   void read_back(Running& running);
+  void skip(StepResult& result, std::string reason) const;
   std::string describe_nonfinite(const StepResult& result) const;
   void collect_router_metrics(StepResult& result, std::size_t num_micro_batches);
-  nn::StepContext context(nn::Mode mode, std::size_t num_micro_batches, nn::WeightGradTiming timing) const;
+  nn::StepContext context(const nn::MicroBatchInput& input, nn::Mode mode) const;
+  nn::StepContext training_context(const Running& running, std::size_t micro_batch) const;
 
   model::ModelSpec spec_;
   StepSettings settings_;
@@ -82,7 +96,8 @@ class StepRunner {
   comm::Groups groups_;
   nn::Model& model_;
   nn::ParameterStore& parameters_;
-  AdamWOptimizer& optimizer_;
+  Optimizer& optimizer_;
+  LossScaler scaler_;
   nn::WeightGradTiming timing_ = nn::WeightGradTiming::kWithBackward;
 };
 

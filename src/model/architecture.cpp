@@ -20,12 +20,6 @@ struct Row {
 // longer once the part is built.
 constexpr Row kRows[] = {
     {"position_embedding_type", "positions other than rotary"},
-    {"no_rope_freq", "layers without positions"},
-    {"rotary_percent", "heads that are rotated in part"},
-    {"rotary_interleaved", "rotation of neighbouring pairs"},
-    {"rotary_seq_len_interpolation_factor", "interpolated positions"},
-    {"use_rope_scaling", "Llama's scaling of rotary frequencies"},
-    {"yarn_correction_range_round_to_int", "YaRN without rounded dimensions"},
     {"normalization", "LayerNorm"},
     {"apply_layernorm_1p", "norms around one"},
     {"apply_residual_connection_post_layernorm", "residuals after the norm"},
@@ -36,32 +30,27 @@ constexpr Row kRows[] = {
     {"hc_mult", "hyper-connections", Counted::kMissing},
     {"enable_mhc_connections", "hyper-connections", Counted::kMissing},
     {"attn_res_block_size", "attention over residuals", Counted::kMissing},
-    {"add_bias_linear", "biases of linear layers"},
-    {"add_qkv_bias", "biases of queries, keys and values"},
-    {"qk_l2_norm", "queries and keys of unit length"},
     {"qk_clip", "clipped queries and keys"},
-    {"window_size", "sliding windows"},
-    {"use_sink_attention", "attention sinks"},
-    {"softmax_type", "attention sinks"},
-    {"attn_logit_softcapping", "bounded attention logits"},
-    {"attention_output_gate", "gated attention output"},
     {"lfm_layer_types", "short convolutions"},
-    {"swiglu", "activations other than SwiGLU"},
-    {"glu_linear_offset", "a shifted gated unit"},
-    {"activation_func_clamp_value", "a bounded gated unit"},
     {"swiglu_limit", "bounded SwiGLU"},
     {"activation_situ_beta", "a saturating gated unit"},
     {"num_hash_layers", "routing by token id", Counted::kMissing},
-    {"moe_router_score_function", "router scores other than softmax"},
-    {"moe_router_enable_expert_bias", "expert biases"},
-    {"moe_router_num_groups", "group-limited routing"},
-    {"moe_router_load_balancing_type", "this way of balancing experts"},
-    {"router_logit_softcapping", "bounded router logits"},
-    {"moe_shared_expert_gate", "a gate on the shared expert"},
     {"moe_latent_size", "experts in a latent space"},
     {"final_logit_softcapping", "bounded output logits"},
-    {"mtp_num_layers", "multi-token prediction"},
 };
+
+/// What grouped-query attention has and latent attention has not.
+void add_latent_parts(const Experiment& experiment, std::vector<ArchitecturePart>& parts) {
+  if (experiment.get_double("rotary_percent") != 1.0) {
+    parts.push_back({"rotary_percent", "latent heads that are rotated in part"});
+  }
+  constexpr std::pair<const char*, const char*> kSwitches[] = {{"attention_output_gate", "a gate on latent attention"},
+                                                               {"add_qkv_bias", "biases in latent attention"},
+                                                               {"qk_l2_norm", "unit norms in latent attention"}};
+  for (const auto& [key, name] : kSwitches) {
+    if (experiment.get_bool(key)) parts.push_back({key, name});
+  }
+}
 
 /// The parts that take more than one key to see.
 void add_attention_parts(const Experiment& experiment, std::vector<ArchitecturePart>& parts) {
@@ -70,9 +59,8 @@ void add_attention_parts(const Experiment& experiment, std::vector<ArchitectureP
     parts.push_back({"model_type", "DeepSeek-V4's compressed attention", Counted::kMissing});
   } else if (type == "kimi_k3") {
     parts.push_back({"model_type", "Kimi K3's delta and latent attention", Counted::kMissing});
-  } else if (experiment.get_bool("qk_layernorm") != experiment.get_bool("multi_latent_attention")) {
-    const bool has_norms = experiment.get_bool("qk_layernorm");
-    parts.push_back({"qk_layernorm", has_norms ? "norms on queries and keys" : "latent attention without norms"});
+  } else if (experiment.get_bool("multi_latent_attention")) {
+    add_latent_parts(experiment, parts);
   }
   if (const auto variant = experiment.get_optional_string("experimental_attention_variant")) {
     const bool is_gated_delta = *variant == "gated_delta_net" || *variant == "gdn";
@@ -81,12 +69,7 @@ void add_attention_parts(const Experiment& experiment, std::vector<ArchitectureP
                                            : "linear attention";
     parts.push_back({"experimental_attention_variant", name, is_gated_delta ? Counted::kWhole : Counted::kMissing});
   }
-  const bool has_window =
-      experiment.get_int("sink_sliding_window") > 0 || experiment.get_int("attn_sliding_window") > 0;
-  if (has_window) {
-    const bool is_v4 = experiment.get_int("attn_sliding_window") > 0;
-    parts.push_back({is_v4 ? "attn_sliding_window" : "sink_sliding_window", "sliding windows"});
-  }
+  if (experiment.get_int("attn_sliding_window") > 0) parts.push_back({"attn_sliding_window", "sliding windows"});
 }
 
 }  // namespace

@@ -49,6 +49,19 @@ std::int64_t attention_widths(const ModelSpec& spec) {
   return 2 * gqa.num_heads * gqa.head_dim;
 }
 
+/// Twice the mean number of keys that a query sees, over all attention layers. As in Megatron's formula, a query sees
+/// half of the sequence; behind a window of w it sees w − w²/(2·S) of it.
+std::int64_t doubled_keys(const ModelSpec& spec) {
+  std::int64_t sum = 0;
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    if (spec.mixer(layer) != MixerKind::kAttention) continue;
+    const std::int64_t window = spec.window(layer);
+    const bool is_full = window == 0 || window >= spec.seq_length;
+    sum += is_full ? spec.seq_length : window * (2 * spec.seq_length - window) / spec.seq_length;
+  }
+  return sum;
+}
+
 }  // namespace
 
 FlopsPerToken flops_per_token(const ModelSpec& spec) {
@@ -59,7 +72,7 @@ FlopsPerToken flops_per_token(const ModelSpec& spec) {
   flops.attention_linear = 2 * (attention_layers * attention_weights(spec) +
                                 spec.num_layers_of(MixerKind::kGatedDelta) * gated_delta_weights(spec) +
                                 spec.num_layers_of(MixerKind::kShortConvolution) * short_convolution_weights(spec));
-  flops.attention_core = attention_layers * attention_widths(spec) * spec.seq_length;  // 2 · seq/2
+  flops.attention_core = attention_widths(spec) * doubled_keys(spec);
   const std::int64_t mlp_factor = 2 * spec.num_mlp_matrices() * spec.hidden_size;
   flops.dense_mlp = mlp_factor * spec.dense_ffn_hidden_size * dense_layers;
   if (spec.moe) {
@@ -76,6 +89,7 @@ std::int64_t mtp_training_flops_per_token(const ModelSpec& spec) {
   ModelSpec depth = spec;
   depth.layers = {spec.layers.back()};
   depth.mixers = {spec.mixer(static_cast<int>(spec.num_layers()) - 1)};
+  depth.windows = {spec.window(static_cast<int>(spec.num_layers()) - 1)};
   const std::int64_t joining = 3 * spec.hidden_size + 2 * spec.hidden_size * spec.hidden_size;
   return spec.num_mtp_layers * (flops_per_token(depth).training() + 6 * joining);
 }

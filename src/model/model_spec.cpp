@@ -3,33 +3,52 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "config/layer_pattern.hpp"
+#include "config/number_list.hpp"
 
 namespace primus::model {
 namespace {
 
 using config::Experiment;
 
-RopeSpec rope_spec(const Experiment& experiment, std::int64_t rotary_dim, RopeType default_type) {
+Part part(bool is_present) {
+  return is_present ? Part::kPresent : Part::kAbsent;
+}
+
+RopeType rope_type(const Experiment& experiment, RopeType default_type) {
+  const std::string positions = experiment.get_string("position_embedding_type");
+  if (positions == "none" || positions == "learned_absolute") return RopeType::kNone;
+  if (positions == "yarn") return RopeType::kYarn;
+  const std::optional<std::string> written = experiment.get_optional_string("rope_type");
+  const RopeType type =
+      written ? (*written == "yarn" ? RopeType::kYarn : RopeType::kRope) : default_type;  // decision 8
+  return type == RopeType::kRope && experiment.get_bool("use_rope_scaling") ? RopeType::kLlama3 : type;
+}
+
+RopeSpec rope_spec(const Experiment& experiment, std::int64_t head_dim, RopeType default_type) {
   RopeSpec rope;
-  rope.rotary_dim = rotary_dim;
-  const std::optional<std::string> type = experiment.get_optional_string("rope_type");
-  rope.type = type ? (*type == "yarn" ? RopeType::kYarn : RopeType::kRope) : default_type;  // decision 8
+  // As many whole pairs as the percentage holds.
+  const double rotated = static_cast<double>(head_dim) * experiment.get_double("rotary_percent");
+  rope.rotary_dim = static_cast<std::int64_t>(rotated) / 2 * 2;
+  rope.type = rope_type(experiment, default_type);
   rope.base = experiment.get_double("rotary_base");
-  rope.scaling_factor = experiment.get_double("rotary_scaling_factor");
-  rope.original_max_position =
-      experiment.get_optional_int("original_max_position_embeddings").value_or(rope.original_max_position);
+  const bool is_llama = rope.type == RopeType::kLlama3;
+  rope.scaling_factor = experiment.get_double(is_llama ? "rope_scaling_factor" : "rotary_scaling_factor");
+  constexpr std::int64_t kLlamaLength = 8192;
+  rope.original_max_position = experiment.get_optional_int("original_max_position_embeddings")
+                                   .value_or(is_llama ? kLlamaLength : rope.original_max_position);
+  rope.rounded_range = part(experiment.get_bool("yarn_correction_range_round_to_int"));
+  rope.interpolation =
+      static_cast<double>(experiment.get_optional_int("rotary_seq_len_interpolation_factor").value_or(1));
+  rope.pairs = experiment.get_bool("rotary_interleaved") ? RopePairs::kNeighbours : RopePairs::kHalves;
   rope.beta_fast = experiment.get_double("beta_fast");
   rope.beta_slow = experiment.get_double("beta_slow");
   rope.mscale = experiment.get_double("mscale");
   rope.mscale_all_dim = experiment.get_double("mscale_all_dim");
   return rope;
-}
-
-Part part(bool is_present) {
-  return is_present ? Part::kPresent : Part::kAbsent;
 }
 
 MlaSpec mla_spec(const Experiment& experiment) {
@@ -50,6 +69,7 @@ GqaSpec gqa_spec(const Experiment& experiment) {
                              : gqa.num_heads;
   gqa.head_dim = experiment.get_optional_int("kv_channels").value_or(experiment.get_int("hidden_size") / gqa.num_heads);
   gqa.qk_norms = part(experiment.get_bool("qk_layernorm"));
+  gqa.qk_unit_norms = part(experiment.get_bool("qk_l2_norm"));
   gqa.qkv_bias = part(experiment.get_bool("add_qkv_bias") || experiment.get_bool("add_bias_linear"));
   gqa.output_gate = part(experiment.get_bool("attention_output_gate"));
   return gqa;
@@ -62,14 +82,50 @@ ScoreFunction score_function(const std::string& name) {
   return ScoreFunction::kSqrtSoftplus;
 }
 
-LoadBalancing load_balancing(const std::string& name) {
-  if (name == "none") return LoadBalancing::kNone;
-  if (name == "aux_loss") return LoadBalancing::kAuxLoss;
-  if (name == "seq_aux_loss") return LoadBalancing::kSeqAuxLoss;
-  if (name == "global_aux_loss") return LoadBalancing::kGlobalAuxLoss;
-  if (name == "sinkhorn") return LoadBalancing::kSinkhorn;
-  PRIMUS_CHECK(name == "quantile_balancing", "moe_router_load_balancing_type '{}' passed validation", name);
-  return LoadBalancing::kQuantile;
+/// Adds one way of balancing to the router.
+void add_balancing(const std::string& name, double coefficient, RouterSpec& router) {
+  if (name == "none") return;
+  if (name == "aux_loss") {
+    router.losses.aux = coefficient;
+  } else if (name == "seq_aux_loss") {
+    router.losses.seq_aux = coefficient;
+  } else if (name == "global_aux_loss") {
+    router.losses.global_aux = coefficient;
+  } else if (name == "sinkhorn") {
+    router.assignment = RouterSpec::Assignment::kSinkhorn;
+  } else {
+    PRIMUS_CHECK(name == "quantile_balancing", "moe_router_load_balancing_type '{}' passed validation", name);
+    router.assignment = RouterSpec::Assignment::kQuantile;
+  }
+}
+
+void add_balancing(const Experiment& experiment, RouterSpec& router) {
+  const std::vector<std::string> types = experiment.get_strings("moe_router_load_balancing_type");
+  const std::vector<double> coefficients = config::numbers_of(experiment.setting("moe_aux_loss_coeff").value);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    add_balancing(types[i], coefficients.at(coefficients.size() == 1 ? 0 : i), router);
+  }
+  router.losses.z = experiment.get_optional_double("moe_z_loss_coeff").value_or(0.0);
+  router.quantile_ema = experiment.get_double("moe_router_quantile_balancing_ema");
+}
+
+/// What is measured with, and not trained.
+void add_forced_routing(const Experiment& experiment, RouterSpec& router) {
+  if (experiment.get_bool("moe_router_force_load_balancing")) {
+    router.balance = experiment.get_string("moe_router_force_load_balancing_type") == "even"
+                         ? RouterSpec::Balance::kForced
+                         : RouterSpec::Balance::kRandom;
+  }
+  router.forced_imbalance = experiment.get_optional_double("moe_router_force_biased");
+}
+
+std::optional<ExpertCapacity> expert_capacity(const Experiment& experiment) {
+  const auto factor = experiment.get_optional_double("moe_expert_capacity_factor");
+  if (!factor) return std::nullopt;
+  ExpertCapacity capacity{.factor = *factor};
+  if (experiment.get_string("moe_token_drop_policy") == "position") capacity.drop = ExpertCapacity::Drop::kPosition;
+  if (experiment.get_bool("moe_pad_expert_input_to_capacity")) capacity.free_rows = ExpertCapacity::FreeRows::kKept;
+  return capacity;
 }
 
 RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {
@@ -79,15 +135,38 @@ RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {
   router.score_function = score_function(experiment.get_string("moe_router_score_function"));
   router.softmax_order = experiment.get_bool("moe_router_pre_softmax") ? SoftmaxOrder::kPre : SoftmaxOrder::kPost;
   router.scaling_factor = experiment.get_optional_double("moe_router_topk_scaling_factor").value_or(1.0);
-  router.load_balancing = load_balancing(experiment.get_string("moe_router_load_balancing_type"));
-  router.aux_loss_coefficient = experiment.get_double("moe_aux_loss_coeff");
+  add_balancing(experiment, router);
+  add_forced_routing(experiment, router);
   router.num_groups = experiment.get_optional_int("moe_router_num_groups");
   router.group_top_k = experiment.get_optional_int("moe_router_group_topk");
-  router.balance = experiment.get_bool("moe_router_force_load_balancing") ? RouterSpec::Balance::kForced
-                                                                          : RouterSpec::Balance::kLearnt;
+  router.group_score = experiment.get_string("moe_router_group_score") == "max" ? RouterSpec::GroupScore::kMax
+                                                                                : RouterSpec::GroupScore::kSumOfBest;
+  router.input_jitter = experiment.get_optional_double("moe_input_jitter_eps").value_or(0.0);
+  router.logit_softcap = experiment.get_optional_double("router_logit_softcapping").value_or(0.0);
+  router.capacity = expert_capacity(experiment);
+  router.expert_bias_rate = experiment.get_double("moe_router_bias_update_rate");
   router.expert_bias =
       experiment.get_bool("moe_router_enable_expert_bias") ? RouterSpec::ExpertBias::kOn : RouterSpec::ExpertBias::kOff;
   return router;
+}
+
+/// Megatron's choice: with its fused kernel a biased GELU is the tanh form, else it is exact.
+ActivationSpec activation_spec(const Experiment& experiment) {
+  using Function = ActivationSpec::Function;
+  ActivationSpec activation;
+  activation.clamp = experiment.get_optional_double("activation_func_clamp_value");
+  activation.linear_offset = experiment.get_double("glu_linear_offset");
+  if (experiment.get_bool("swiglu")) {
+    activation.function = Function::kSilu;
+  } else if (experiment.get_bool("quick_geglu")) {
+    activation.function = Function::kQuickGelu;
+  } else if (experiment.get_bool("squared_relu")) {
+    activation.function = Function::kSquaredRelu;
+  } else {
+    const bool is_fused = experiment.get_bool("bias_gelu_fusion") && experiment.get_bool("add_bias_linear");
+    activation.function = experiment.get_bool("openai_gelu") || is_fused ? Function::kTanhGelu : Function::kGelu;
+  }
+  return activation;
 }
 
 /// Megatron's default: 4·hidden, and with a gated activation 2/3 of it, rounded to 64.
@@ -102,6 +181,7 @@ MoeSpec moe_spec(const Experiment& experiment, std::int64_t num_experts, std::in
   moe.ffn_hidden_size = experiment.get_optional_int("moe_ffn_hidden_size").value_or(dense_ffn_hidden_size);
   moe.shared_ffn_hidden_size = experiment.get_optional_int("moe_shared_expert_intermediate_size").value_or(0);
   moe.shared_gate = part(experiment.get_bool("moe_shared_expert_gate"));
+  if (experiment.get_bool("moe_apply_probs_on_input")) moe.probabilities_on = MoeSpec::ProbabilitiesOn::kInput;
   if (const auto size = experiment.get_optional_int("moe_latent_size")) {
     moe.latent = LatentExpertSpec{*size, part(experiment.get_bool("latent_moe_use_norm"))};
   }
@@ -122,6 +202,26 @@ std::vector<MixerKind> linear_attention_mixers(const config::Value& frequency, s
       config::expand_layer_pattern(frequency, num_layers, "linear_attention_freq");
   for (std::size_t i = 0; i < mixers.size(); ++i) mixers[i] = pattern[i] != 0 ? linear : MixerKind::kAttention;
   return mixers;
+}
+
+/// What an integer n means where a list names layers by 1.
+enum class Mark { kNth, kAllButNth };
+
+/// The layers that `key` names: all of them where it is null.
+std::vector<bool> marked_layers(const Experiment& experiment, const char* key, std::int64_t num_layers, Mark meaning) {
+  std::vector<bool> marked(static_cast<std::size_t>(num_layers), true);
+  const config::Value& value = experiment.setting(key).value;
+  if (value.is_null()) return marked;
+  if (const auto* every = std::get_if<std::int64_t>(&value.data)) {
+    for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+      const bool is_nth = (layer + 1) % *every == 0;
+      marked[static_cast<std::size_t>(layer)] = is_nth == (meaning == Mark::kNth);
+    }
+    return marked;
+  }
+  const std::vector<std::int64_t> pattern = config::expand_layer_pattern(value, num_layers, key);
+  for (std::size_t layer = 0; layer < marked.size(); ++layer) marked[layer] = pattern[layer] != 0;
+  return marked;
 }
 
 /// Empty where every layer has attention.
@@ -159,20 +259,65 @@ GatedDeltaSpec gated_delta_spec(const Experiment& experiment) {
                         .kernel_size = experiment.get_int("linear_conv_kernel_dim")};
 }
 
+/// Keys that a query of each layer sees; empty where every layer sees all. window_attn_skip_freq: each n-th layer has
+/// no window, or a list in which 1 means one.
+std::vector<std::int64_t> attention_windows(const Experiment& experiment, std::int64_t num_layers) {
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(num_layers), 0);
+  if (experiment.get_bool("use_sink_attention") && experiment.get_int("sink_sliding_window") > 0) {
+    const std::int64_t step = experiment.get_bool("sink_window_even_layers_only") ? 2 : 1;
+    for (std::int64_t layer = 0; layer < num_layers; layer += step) {
+      windows[static_cast<std::size_t>(layer)] = experiment.get_int("sink_sliding_window");
+    }
+    return windows;
+  }
+  const config::Value& size = experiment.setting("window_size").value;
+  if (size.is_null()) return {};
+  const auto& bounds = std::get<config::Value::List>(size.data);
+  PRIMUS_CHECK(bounds.size() == 2, "window_size of {} numbers passed validation", bounds.size());
+  const std::int64_t keys_before = std::get<std::int64_t>(bounds[0].data);
+  if (keys_before < 0) return {};
+  const std::vector<bool> has_window = marked_layers(experiment, "window_attn_skip_freq", num_layers, Mark::kAllButNth);
+  for (std::size_t layer = 0; layer < windows.size(); ++layer) {
+    if (has_window[layer]) windows[layer] = keys_before + 1;
+  }
+  return windows;
+}
+
+/// no_rope_freq: each n-th layer is not rotated, or a list in which 1 means that.
+std::vector<Part> rotated_layers(const Experiment& experiment, std::int64_t num_layers) {
+  if (experiment.is_null("no_rope_freq")) return {};
+  std::vector<Part> layers;
+  for (const bool is_plain : marked_layers(experiment, "no_rope_freq", num_layers, Mark::kNth)) {
+    layers.push_back(part(!is_plain));
+  }
+  return layers;
+}
+
 /// The parts that few models have.
 void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.mixers = mixer_kinds(experiment, experiment.get_int("num_layers"));
   spec.gated_delta = gated_delta_spec(experiment);
   spec.short_convolution = {experiment.get_int("conv_L_cache"), part(experiment.get_bool("conv_bias"))};
   spec.mlp_gate = part(experiment.get_bool("swiglu") || experiment.get_bool("quick_geglu"));
+  spec.activation = activation_spec(experiment);
   spec.linear_bias = part(experiment.get_bool("add_bias_linear"));
   const bool has_sinks =
       experiment.get_bool("use_sink_attention") || experiment.get_string("softmax_type") == "learnable";
   spec.sinks = part(has_sinks);
+  spec.zero_sink = part(!has_sinks && experiment.get_string("softmax_type") == "off-by-one");
+  spec.attention_softcap = experiment.get_optional_double("attn_logit_softcapping").value_or(0.0);
+  spec.windows = attention_windows(experiment, spec.num_layers());
+  spec.rotated_layers = rotated_layers(experiment, spec.num_layers());
   if (experiment.get_string("position_embedding_type") == "learned_absolute") {
     spec.num_learned_positions = experiment.get_optional_int("max_position_embeddings").value_or(spec.seq_length);
   }
   spec.norm = experiment.get_string("normalization") == "LayerNorm" ? NormKind::kLayer : NormKind::kRms;
+}
+
+/// Numbers behind the decoder's are those of prediction depths, whose layers are of the last layer's kind.
+template <typename PerLayer>
+std::size_t decoder_index(const PerLayer& per_layer, int layer) {
+  return std::min(static_cast<std::size_t>(layer), per_layer.size() - 1);
 }
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
@@ -180,6 +325,14 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 }
 
 }  // namespace
+
+std::int64_t RouterSpec::num_expert_rows(std::int64_t tokens) const {
+  if (!capacity) return tokens * top_k;
+  const double share = static_cast<double>(tokens * top_k) / static_cast<double>(num_experts);
+  const auto bound = static_cast<std::int64_t>(std::ceil(share * capacity->factor));
+  const std::int64_t rows = num_experts * std::min(tokens, bound);
+  return capacity->free_rows == ExpertCapacity::FreeRows::kKept ? rows : std::min(rows, tokens * top_k);
+}
 
 std::int64_t ModelSpec::num_moe_layers() const {
   return std::count(layers.begin(), layers.end(), LayerKind::kMoe);
@@ -191,7 +344,16 @@ std::int64_t ModelSpec::num_layers_of(MixerKind mixer) const {
 }
 
 MixerKind ModelSpec::mixer(int layer) const {
-  return mixers.empty() ? MixerKind::kAttention : mixers.at(static_cast<std::size_t>(layer));
+  return mixers.empty() ? MixerKind::kAttention : mixers.at(static_cast<std::size_t>(decoder_layer(layer)));
+}
+
+std::int64_t ModelSpec::window(int layer) const {
+  return windows.empty() ? 0 : windows.at(decoder_index(windows, layer));
+}
+
+bool ModelSpec::is_rotated(int layer) const {
+  if (rope.type == RopeType::kNone) return false;
+  return rotated_layers.empty() || rotated_layers.at(decoder_index(rotated_layers, layer)) == Part::kPresent;
 }
 
 std::int64_t ModelSpec::num_heads() const {
@@ -218,6 +380,7 @@ ModelSpec build_model_spec(const Experiment& experiment) {
   spec.norm_epsilon = experiment.get_double("layernorm_epsilon");
   spec.init_std = experiment.get_double("init_method_std");
   spec.num_mtp_layers = experiment.get_optional_int("mtp_num_layers").value_or(0);
+  spec.mtp_loss_scale = experiment.get_double("mtp_loss_scaling_factor");
   spec.output_weight =
       experiment.get_bool("untie_embeddings_and_output_weights") ? OutputWeight::kOwn : OutputWeight::kTiedToEmbedding;
   const std::int64_t num_layers = experiment.get_int("num_layers");

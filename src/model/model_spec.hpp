@@ -1,5 +1,6 @@
 #pragma once
 // ModelSpec: what the model is, in sizes. The projection adds it up, the trainer builds it, the viewer draws it.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,10 +12,14 @@
 
 namespace primus::model {
 
-enum class RopeType { kRope, kYarn };
+/// kNone: positions do not turn queries and keys. kLlama3: Llama 3.1's scaling of low frequencies.
+enum class RopeType { kNone, kRope, kLlama3, kYarn };
 
 /// A part that a model may have or not.
 enum class Part { kAbsent, kPresent };
+
+/// Which elements of a head turn together: i and i + d/2, or 2i and 2i + 1.
+enum class RopePairs { kHalves, kNeighbours };
 
 /// Rotary embedding (decision 13); `rotary_dim` elements of each head are rotated.
 struct RopeSpec {
@@ -27,6 +32,9 @@ struct RopeSpec {
   double beta_slow = 1.0;
   double mscale = 1.0;
   double mscale_all_dim = 0.0;
+  Part rounded_range = Part::kPresent;   // YaRN: the range of scaled frequencies ends at whole dimensions
+  double interpolation = 1.0;            // positions are divided by it
+  RopePairs pairs = RopePairs::kHalves;  // of grouped-query attention; latent attention turns neighbours
 };
 
 /// Multi-head latent attention: low-rank keys and values, queries direct or low-rank, position in extra elements.
@@ -47,16 +55,44 @@ struct GqaSpec {
   std::int64_t num_heads = 0;
   std::int64_t num_query_groups = 0;
   std::int64_t head_dim = 0;
-  Part qk_norms = Part::kAbsent;     // on each head's query and key
-  Part qkv_bias = Part::kAbsent;     // the output projection's bias follows ModelSpec::linear_bias
-  Part output_gate = Part::kAbsent;  // as wide as the queries
+  Part qk_norms = Part::kAbsent;       // on each head's query and key, with a weight
+  Part qk_unit_norms = Part::kAbsent;  // the same without one
+  Part qkv_bias = Part::kAbsent;       // the output projection's bias follows ModelSpec::linear_bias
+  Part output_gate = Part::kAbsent;    // as wide as the queries: each head's stands behind its query
+
+  /// Heads of the fused projection: queries (and gates), keys, values.
+  std::int64_t num_query_rows() const { return output_gate == Part::kPresent ? 2 * num_heads : num_heads; }
+  std::int64_t num_fused_heads() const { return num_query_rows() + 2 * num_query_groups; }
+  bool has_norms() const { return qk_norms == Part::kPresent || qk_unit_norms == Part::kPresent; }
 };
 
 using AttentionSpec = std::variant<MlaSpec, GqaSpec>;
 
 enum class ScoreFunction { kSoftmax, kSigmoid, kSqrtSoftplus };
 enum class SoftmaxOrder { kPre, kPost };
-enum class LoadBalancing { kNone, kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn, kQuantile };
+
+/// Coefficients of what the router adds to the loss; 0: nothing.
+struct RouterLosses {
+  double aux = 0.0;         // balance of a micro-batch
+  double seq_aux = 0.0;     // of each sequence
+  double global_aux = 0.0;  // of the step's micro-batches so far
+  double z = 0.0;           // size of the logits
+
+  bool has_balance() const { return aux != 0.0 || seq_aux != 0.0 || global_aux != 0.0; }
+};
+
+/// Bound on the tokens of one expert: ceil(T·K/E · factor).
+struct ExpertCapacity {
+  double factor = 1.0;
+  enum class Drop {
+    kProbability,
+    kPosition
+  } drop = Drop::kProbability;  // what goes first: the least probable, or the last
+  enum class FreeRows {
+    kLeftOut,
+    kKept
+  } free_rows = FreeRows::kLeftOut;  // kept: every expert computes its full capacity
+};
 
 struct RouterSpec {
   std::int64_t num_experts = 0;
@@ -64,12 +100,30 @@ struct RouterSpec {
   ScoreFunction score_function = ScoreFunction::kSoftmax;
   SoftmaxOrder softmax_order = SoftmaxOrder::kPost;
   double scaling_factor = 1.0;
-  LoadBalancing load_balancing = LoadBalancing::kNone;
-  double aux_loss_coefficient = 0.0;
+  RouterLosses losses;
+  /// How experts are chosen by their scores: the best ones, or spread evenly over the micro-batch, or after a learnt
+  /// quantile is taken from their logits.
+  enum class Assignment { kTopK, kSinkhorn, kQuantile } assignment = Assignment::kTopK;
+  double quantile_ema = 0.0;  // decay of the quantile's mean over steps
   std::optional<std::int64_t> num_groups;
   std::optional<std::int64_t> group_top_k;
-  enum class Balance { kLearnt, kForced } balance = Balance::kLearnt;  // forced: experts take turns, for benchmarks
+  enum class GroupScore { kMax, kSumOfBest } group_score = GroupScore::kSumOfBest;
+  /// Forced: experts take turns; random: normal numbers take the logits' place. For benchmarks.
+  enum class Balance { kLearnt, kForced, kRandom } balance = Balance::kLearnt;
+  /// Random logits that favour some experts: standard deviation of the favour; negative: the same in every pass.
+  std::optional<double> forced_imbalance;
   enum class ExpertBias { kOff, kOn } expert_bias = ExpertBias::kOff;
+  double expert_bias_rate = 0.0;  // step of the bias after an iteration
+  double input_jitter = 0.0;      // the router's input is multiplied by 1 − jitter .. 1 + jitter in training
+  double logit_softcap = 0.0;     // 0: none
+  std::optional<ExpertCapacity> capacity;
+
+  /// Rows of the balancing losses' slopes: sequences, or the micro-batch as one.
+  std::int64_t num_slopes(std::int64_t num_sequences) const {
+    return !losses.has_balance() ? 0 : losses.seq_aux != 0.0 ? num_sequences : 1;
+  }
+  /// Rows that all experts together have room for.
+  std::int64_t num_expert_rows(std::int64_t tokens) const;
 };
 
 /// Routed experts that work in a space narrower than the residual stream.
@@ -83,7 +137,15 @@ struct MoeSpec {
   std::int64_t ffn_hidden_size = 0;
   std::int64_t shared_ffn_hidden_size = 0;  // over all shared experts; 0: none
   Part shared_gate = Part::kAbsent;         // one sigmoid gate a token on the shared experts
+  enum class ProbabilitiesOn { kActivation, kInput } probabilities_on = ProbabilitiesOn::kActivation;
   std::optional<LatentExpertSpec> latent;
+};
+
+/// The function between the two matrices of an MLP.
+struct ActivationSpec {
+  enum class Function { kSilu, kQuickGelu, kGelu, kTanhGelu, kSquaredRelu } function = Function::kSilu;
+  std::optional<double> clamp;  // of gated units
+  double linear_offset = 0.0;   // likewise
 };
 
 /// Gated delta net: linear attention behind a short convolution.
@@ -117,8 +179,9 @@ struct ModelSpec {
   std::int64_t vocab_size = 0;         // the tokenizer's
   std::int64_t padded_vocab_size = 0;  // what is allocated
   std::vector<LayerKind> layers;
-  std::vector<MixerKind> mixers;  // empty: attention in every layer
-  std::int64_t num_mtp_layers = 0;
+  std::vector<MixerKind> mixers;    // empty: attention in every layer
+  std::int64_t num_mtp_layers = 0;  // multi-token prediction depths
+  double mtp_loss_scale = 0.1;      // of the depths' mean loss
   AttentionSpec attention;
   RopeSpec rope;
   std::int64_t dense_ffn_hidden_size = 0;
@@ -126,8 +189,13 @@ struct ModelSpec {
   GatedDeltaSpec gated_delta;              // of the layers that mix in this way
   ShortConvolutionSpec short_convolution;  // likewise
   Part mlp_gate = Part::kPresent;          // dense MLPs and experts are gated units
+  ActivationSpec activation;               // of both
   Part linear_bias = Part::kAbsent;        // biases of every linear layer but the output layer
   Part sinks = Part::kAbsent;              // a learnt logit a head in the softmax of attention
+  Part zero_sink = Part::kAbsent;          // a logit of zero there
+  double attention_softcap = 0.0;          // attention logits are softcap · tanh(logit / softcap); 0: as they are
+  std::vector<std::int64_t> windows;       // keys that a query of a layer sees, itself included; 0: all; empty: all
+  std::vector<Part> rotated_layers;        // empty: positions turn queries and keys in every layer
   std::int64_t num_learned_positions = 0;  // 0: positions are not a table of the embedding
   NormKind norm = NormKind::kRms;
   double norm_epsilon = 1e-5;
@@ -138,7 +206,13 @@ struct ModelSpec {
   std::int64_t num_moe_layers() const;
   std::int64_t num_layers_of(MixerKind mixer) const;
   std::int64_t num_heads() const;
+  /// Numbers from num_layers() on are the prediction depths' layers, of the last layer's kind.
+  LayerKind kind(int layer) const { return layers.at(static_cast<std::size_t>(decoder_layer(layer))); }
   MixerKind mixer(int layer) const;
+  std::int64_t window(int layer) const;
+  bool is_rotated(int layer) const;
+
+  int decoder_layer(int layer) const { return std::min(layer, static_cast<int>(layers.size()) - 1); }
 
   /// Matrices of one MLP: gate, up and down, or up and down.
   std::int64_t num_mlp_matrices() const { return mlp_gate == Part::kPresent ? 3 : 2; }

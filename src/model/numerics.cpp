@@ -1,13 +1,34 @@
 #include "model/numerics.hpp"
 
+#include "base/error.hpp"
+
 namespace primus::model {
+namespace {
+
+DType state_type(const config::Experiment& experiment, const char* key) {
+  const std::string name = experiment.get_string(key);
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat8}) {
+    if (name == primus::name(type)) return type;
+  }
+  PRIMUS_CHECK(false, "{} '{}' passed validation", key, name);
+}
+
+}  // namespace
 
 NumericPolicy numeric_policy(const config::Experiment& experiment) {
   NumericPolicy policy;
-  if (experiment.get_bool("bf16")) {
-    policy.parameters = DType::kBFloat16;
-    policy.activations = DType::kBFloat16;
+  const bool is_narrow = experiment.get_bool("bf16") || experiment.get_bool("fp16");
+  if (is_narrow) {
+    policy.parameters = policy.activations = experiment.get_bool("bf16") ? DType::kBFloat16 : DType::kFloat16;
+    if (experiment.get_bool("grad_reduce_in_bf16")) policy.main_gradients = DType::kBFloat16;
   }
+  if (experiment.get_optional_string("moe_router_dtype") == "fp64") policy.router = DType::kFloat64;
+  if (!experiment.get_bool("use_precision_aware_optimizer")) return policy;
+  policy.main_gradients = state_type(experiment, "main_grads_dtype");
+  policy.first_moment = state_type(experiment, "exp_avg_dtype");
+  policy.second_moment = state_type(experiment, "exp_avg_sq_dtype");
+  // fp32 weights are their own masters.
+  if (is_narrow) policy.master = state_type(experiment, "main_params_dtype");
   return policy;
 }
 
@@ -18,7 +39,8 @@ NumericPolicy float64_policy() {
           .router = DType::kFloat64,
           .main_gradients = DType::kFloat64,
           .master = DType::kFloat64,
-          .moments = DType::kFloat64};
+          .first_moment = DType::kFloat64,
+          .second_moment = DType::kFloat64};
 }
 
 }  // namespace primus::model

@@ -8,17 +8,18 @@ namespace primus::model {
 struct NumericPolicy {
   DType parameters = DType::kFloat32;      // what GEMMs read
   DType activations = DType::kFloat32;     // residual stream and saved tensors
-  DType statistics = DType::kFloat32;      // rstd, log-sum-exp, losses
+  DType statistics = DType::kFloat32;      // rstd, log-sum-exp, losses; what gradients are added up in
   DType router = DType::kFloat32;          // logits and probabilities
-  DType main_gradients = DType::kFloat32;  // accumulated over micro-batches
+  DType main_gradients = DType::kFloat32;  // held over micro-batches
   DType master = DType::kFloat32;          // what the optimizer updates
-  DType moments = DType::kFloat32;
+  DType first_moment = DType::kFloat32;
+  DType second_moment = DType::kFloat32;
 
-  /// Does the optimizer keep a master copy beside the weights?
-  bool has_master_copy() const { return master != parameters; }
+  /// Does the optimizer keep a master copy beside the weights? fp16 masters have scales, which fp16 weights lack.
+  bool has_master_copy() const { return master != parameters || parameters == DType::kFloat16; }
 };
 
-/// bf16 or fp32, as the experiment says.
+/// fp32, or bf16 or fp16 beside fp32, and the optimizer's types with use_precision_aware_optimizer.
 NumericPolicy numeric_policy(const config::Experiment& experiment);
 
 /// Everything in fp64: what the proofs against autograd run in (decision 11).

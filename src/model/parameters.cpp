@@ -1,5 +1,7 @@
 #include "model/parameters.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -13,6 +15,22 @@ namespace {
 std::int64_t active_elements(const ModelSpec& spec, const ParameterDescriptor& parameter) {
   if (parameter.component != Component::kExperts) return parameter.num_elements();
   return parameter.num_elements() / spec.moe->router.num_experts * spec.moe->router.top_k;
+}
+
+Descriptors mtp_depth_parameters(const ModelSpec& spec, int depth) {
+  const int layer = static_cast<int>(spec.num_layers()) + depth;
+  const Naming naming{fmt::format("mtp.layers.{}.", depth), fmt::format("model.layers.{}.", layer), layer};
+  Descriptors parameters = layer_norm(spec, naming, "enorm", "enorm");
+  append(parameters, layer_norm(spec, naming, "hnorm", "hnorm"));
+  ParameterDescriptor joining = matrix(naming, "eh_proj.weight", {spec.hidden_size, 2 * spec.hidden_size},
+                                       Component::kPrediction, input_init(spec));
+  // Columns: the embedding's half, then the hidden state's.
+  joining.shards = {{0, ShardGroup::kTensor, {}}};
+  joining.hugging_face = {whole_rows(naming.hugging_face + "eh_proj.weight", joining)};
+  parameters.push_back(std::move(joining));
+  append(parameters, layer_parameters(spec, layer));
+  append(parameters, layer_norm(spec, naming, "final_layernorm", "shared_head.norm"));
+  return parameters;
 }
 
 struct LayerGroup {
@@ -58,6 +76,8 @@ std::string_view name(Component component) {
       return "expert_latent";
     case Component::kOutput:
       return "output";
+    case Component::kPrediction:
+      return "prediction";
   }
   return "?";
 }
@@ -85,7 +105,7 @@ Descriptors layer_parameters(const ModelSpec& spec, int layer) {
   Descriptors parameters = layer_norm(spec, naming, "input_layernorm", "input_layernorm");
   append(parameters, attention_parameters(spec, layer));
   append(parameters, layer_norm(spec, naming, "pre_mlp_layernorm", "post_attention_layernorm"));
-  const bool is_moe = spec.layers.at(static_cast<std::size_t>(layer)) == LayerKind::kMoe;
+  const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   append(parameters, is_moe ? moe_parameters(spec, layer) : dense_mlp_parameters(spec, layer));
   return parameters;
 }
@@ -109,6 +129,18 @@ Descriptors model_parameters(const ModelSpec& spec) {
   return parameters;
 }
 
+Descriptors mtp_parameters(const ModelSpec& spec) {
+  Descriptors parameters;
+  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) append(parameters, mtp_depth_parameters(spec, depth));
+  return parameters;
+}
+
+Descriptors training_parameters(const ModelSpec& spec) {
+  Descriptors parameters = model_parameters(spec);
+  append(parameters, mtp_parameters(spec));
+  return parameters;
+}
+
 ParameterCount count_parameters(const ModelSpec& spec) {
   ParameterCount count;
   const auto add = [&](const Descriptors& parameters, std::int64_t times) {
@@ -129,12 +161,8 @@ ParameterCount count_parameters(const ModelSpec& spec) {
 
 std::int64_t count_mtp_parameters(const ModelSpec& spec) {
   std::int64_t count = 0;
-  for (const ParameterDescriptor& parameter : layer_parameters(spec, static_cast<int>(spec.num_layers()) - 1)) {
-    count += parameter.num_elements();
-  }
-  // enorm, hnorm, the final norm, and eh_proj [H, 2H].
-  const std::int64_t norm_width = (spec.norm == NormKind::kLayer ? 2 : 1) * spec.hidden_size;
-  return count + 3 * norm_width + 2 * spec.hidden_size * spec.hidden_size;
+  for (const ParameterDescriptor& parameter : mtp_depth_parameters(spec, 0)) count += parameter.num_elements();
+  return count;
 }
 
 std::int64_t closed_form_active_parameters(const ModelSpec& spec) {

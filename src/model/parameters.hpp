@@ -20,8 +20,9 @@ enum class Component {
   kSharedExperts,
   kOutput,
   kExpertLatent,
+  kPrediction,  // what joins a prediction depth's two inputs
 };
-inline constexpr int kNumComponents = 9;
+inline constexpr int kNumComponents = 10;
 std::string_view name(Component component);
 
 enum class ShardGroup { kTensor, kExpert, kExpertTensor };
@@ -92,8 +93,14 @@ struct ParameterCount {
 };
 ParameterCount count_parameters(const ModelSpec& spec);
 
-/// One multi-token-prediction depth of this model (its own norms, projection and layer; embedding and output are
-/// shared).
+/// What multi-token prediction adds, depth by depth: two norms, the projection that joins them, a layer, a final norm.
+/// Embedding and output are shared. A depth's layer is numbered behind the decoder's, as in DeepSeek's checkpoints.
+std::vector<ParameterDescriptor> mtp_parameters(const ModelSpec& spec);
+
+/// What a training run holds: the main model's, then the prediction depths'.
+std::vector<ParameterDescriptor> training_parameters(const ModelSpec& spec);
+
+/// Elements of one depth of mtp_parameters.
 std::int64_t count_mtp_parameters(const ModelSpec& spec);
 
 /// The simpler formula behind the sizes that Primus states for its synthetic models (44 and 80 B of 1T and 2T):

@@ -113,14 +113,17 @@ Descriptors router_parameters(const ModelSpec& spec, const MoeSpec& moe, const N
     bias.hugging_face = {whole_rows(naming.hugging_face + "mlp.gate.bias", bias)};
     parameters.push_back(std::move(bias));
   }
-  if (moe.router.expert_bias == RouterSpec::ExpertBias::kOn) {
-    ParameterDescriptor bias =
-        matrix(naming, "mlp.router.expert_bias", {num_experts}, Component::kRouter, {InitKind::kZeros, 0.0});
+  const auto add_buffer = [&](const char* name) -> ParameterDescriptor& {
+    ParameterDescriptor bias = matrix(naming, name, {num_experts}, Component::kRouter, {InitKind::kZeros, 0.0});
     bias.trained = Trained::kNo;
     bias.decay = Decay::kNo;
+    return parameters.emplace_back(std::move(bias));
+  };
+  if (moe.router.expert_bias == RouterSpec::ExpertBias::kOn) {
+    ParameterDescriptor& bias = add_buffer("mlp.router.expert_bias");
     bias.hugging_face = {whole_rows(naming.hugging_face + "mlp.gate.e_score_correction_bias", bias)};
-    parameters.push_back(std::move(bias));
   }
+  if (moe.router.assignment == RouterSpec::Assignment::kQuantile) add_buffer("mlp.router.quantile_bias");
   return parameters;
 }
 

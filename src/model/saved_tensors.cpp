@@ -40,8 +40,17 @@ std::int64_t SavedDeclaration::size_bytes() const {
 }
 
 void SavedDeclaration::add_by_category(std::int64_t* bytes) const {
-  for (const SavedTensor& tensor : tensors) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
+  for (const SavedTensor& tensor : tensors) {
+    if (tensor.lifetime == Lifetime::kKept) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
+  }
   for (const SavedDeclaration& child : children) child.add_by_category(bytes);
+}
+
+std::int64_t SavedDeclaration::remade_bytes() const {
+  std::int64_t bytes = 0;
+  for (const SavedTensor& tensor : tensors) bytes += tensor.lifetime == Lifetime::kRemade ? tensor.size_bytes() : 0;
+  for (const SavedDeclaration& child : children) bytes += child.remade_bytes();
+  return bytes;
 }
 
 SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
@@ -51,10 +60,11 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
     const std::int64_t heads = mla->num_heads;
     const std::int64_t q_rank = mla->q_lora_rank.value_or(0);
     const std::int64_t q_rows = mla->q_lora_rank ? tokens : 0;
+    const bool has_norms = mla->latent_norms == Part::kPresent;
     return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
-             {"query_down_rstd", {q_rows}, policy.statistics, category},
+             {"query_down_rstd", {has_norms ? q_rows : 0}, policy.statistics, category},
              {"kv_down", {tokens, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
-             {"kv_down_rstd", {tokens}, policy.statistics, category},
+             {"kv_down_rstd", {has_norms ? tokens : 0}, policy.statistics, category},
              {"query", {tokens, heads, mla->query_dim()}, policy.activations, category},
              {"key", {tokens, heads, mla->query_dim()}, policy.activations, category},
              {"value", {tokens, heads, mla->v_head_dim}, policy.activations, category},
@@ -63,9 +73,12 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
             {}};
   }
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
-  return {{{"qkv", {tokens, gqa.num_heads + 2 * gqa.num_query_groups, gqa.head_dim}, policy.activations, category},
+  const std::int64_t normed = gqa.has_norms() ? tokens : 0;
+  return {{{"qkv", {tokens, gqa.num_fused_heads(), gqa.head_dim}, policy.activations, category},
            {"context", {tokens, gqa.num_heads, gqa.head_dim}, policy.activations, category},
-           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category}},
+           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category},
+           {"query_rstd", {normed, gqa.num_heads}, policy.statistics, category},
+           {"key_rstd", {normed, gqa.num_query_groups}, policy.statistics, category}},
           {}};
 }
 
@@ -82,28 +95,34 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
   const MoeSpec& moe = *spec.moe;
   const std::int64_t tokens = batch.num_tokens();
   const std::int64_t top_k = moe.router.top_k;
+  const std::int64_t rows = moe.router.num_expert_rows(tokens);
   const std::int64_t shared_rows = moe.shared_ffn_hidden_size > 0 ? tokens : 0;
   const auto router = SavedCategory::kRouter;
   return {{{"logits", {tokens, moe.router.num_experts}, policy.router, router},
            {"index", {tokens, top_k}, DType::kInt32, router},
            {"prob", {tokens, top_k}, policy.router, router},
+           {"slope", {moe.router.num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
            {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
            {"row_of", {tokens, top_k}, DType::kInt32, router},
-           {"slot_of", {tokens * top_k}, DType::kInt32, router},
+           {"slot_of", {rows}, DType::kInt32, router},
            {"pre_activation",
-            {tokens * top_k, spec.mlp_input_rows(moe.ffn_hidden_size)},
+            {rows, spec.mlp_input_rows(moe.ffn_hidden_size)},
             policy.activations,
             SavedCategory::kExperts},
            {"shared_pre_activation",
             {shared_rows, spec.mlp_input_rows(moe.shared_ffn_hidden_size)},
             policy.activations,
+            SavedCategory::kSharedExperts},
+           {"shared_gate",
+            {moe.shared_gate == Part::kPresent ? shared_rows : 0},
+            policy.statistics,
             SavedCategory::kSharedExperts}},
           {}};
 }
 
 SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer) {
   const std::int64_t tokens = batch.num_tokens();
-  const bool is_moe = spec.layers.at(static_cast<std::size_t>(layer)) == LayerKind::kMoe;
+  const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration declaration;
   declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
                          {"input_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
@@ -124,12 +143,26 @@ SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy
           {}};
 }
 
+SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
+                           int depth) {
+  const std::int64_t tokens = batch.num_tokens();
+  SavedDeclaration declaration;
+  declaration.tensors = {{"embedding_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
+                         {"hidden_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
+  declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth),
+                          output_saved(spec, policy, batch, fusion)};
+  return declaration;
+}
+
 SavedDeclaration model_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion) {
   SavedDeclaration declaration;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
     declaration.children.push_back(layer_saved(spec, policy, batch, layer));
   }
   declaration.children.push_back(output_saved(spec, policy, batch, fusion));
+  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
+    declaration.children.push_back(mtp_saved(spec, policy, batch, fusion, depth));
+  }
   return declaration;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What each layer keeps from forward to backward, declared: the projection adds it up, the trainer allocates from it.
-// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, R = T·K, F ffn width.
+// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, R rows of all experts
+// (T·K, or what their capacity leaves), F ffn width.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -15,12 +16,16 @@ enum class SavedCategory { kResidual, kNorm, kAttention, kDenseMlp, kRouter, kEx
 inline constexpr int kNumSavedCategories = 8;
 std::string_view name(SavedCategory category);
 
+/// kRemade: dropped after forward and made again when backward needs it (recompute.hpp).
+enum class Lifetime { kKept, kRemade };
+
 /// One saved tensor. A tensor that this model does not need has no elements and is not allocated.
 struct SavedTensor {
   std::string_view name;
   std::vector<std::int64_t> shape;
   DType dtype = DType::kFloat32;
   SavedCategory category = SavedCategory::kResidual;
+  Lifetime lifetime = Lifetime::kKept;
 
   std::int64_t num_elements() const;
   std::int64_t size_bytes() const { return num_elements() * primus::size_bytes(dtype); }
@@ -31,9 +36,12 @@ struct SavedDeclaration {
   std::vector<SavedTensor> tensors;
   std::vector<SavedDeclaration> children;
 
+  /// Held from forward to backward.
   std::int64_t size_bytes() const;
-  /// Adds this declaration's bytes by category to `bytes` (kNumSavedCategories entries).
+  /// Adds this declaration's held bytes by category to `bytes` (kNumSavedCategories entries).
   void add_by_category(std::int64_t* bytes) const;
+  /// What backward makes again, on top of size_bytes() while it works on this part.
+  std::int64_t remade_bytes() const;
 };
 
 /// Size of a micro-batch.
@@ -48,13 +56,24 @@ struct MlaSlot {
   enum : int { kQueryDown, kQueryDownRstd, kKvDown, kKvDownRstd, kQuery, kKey, kValue, kContext, kLogSumExp };
 };
 struct GqaSlot {
-  enum : int { kQkv, kContext, kLogSumExp };
+  enum : int { kQkv, kContext, kLogSumExp, kQueryRstd, kKeyRstd };
 };
 struct MlpSlot {
   enum : int { kPreActivation };
 };
 struct MoeSlot {
-  enum : int { kLogits, kIndex, kProb, kOffsets, kRowOf, kSlotOf, kPreActivation, kSharedPreActivation };
+  enum : int {
+    kLogits,
+    kIndex,
+    kProb,
+    kSlope,
+    kOffsets,
+    kRowOf,
+    kSlotOf,
+    kPreActivation,
+    kSharedPreActivation,
+    kSharedGate
+  };
 };
 struct LayerSlot {
   enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd };
@@ -65,6 +84,12 @@ struct OutputSlot {
   enum : int { kInput, kRstd, kHiddenGradient, kLogits };
 };
 
+/// A multi-token prediction depth; the layer's kInput is the joined projection's output.
+struct MtpSlot {
+  enum : int { kEmbeddingRstd, kHiddenRstd };
+  enum : int { kLayer, kOutput };  // children
+};
+
 enum class LossFusion { kFused, kUnfused };
 
 SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch);
@@ -73,7 +98,11 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
 SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer);
 SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion);
 
-/// All of a micro-batch: the layers in order, then the output.
+SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
+                           int depth);
+
+/// All of a micro-batch: the layers in order, the output, the prediction depths. Nothing is made again:
+/// mark_recomputed (recompute.hpp) says what is.
 SavedDeclaration model_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion);
 
 }  // namespace primus::model

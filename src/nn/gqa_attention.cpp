@@ -1,8 +1,12 @@
 #include "nn/gqa_attention.hpp"
 
-#include "nn/rope_tables.hpp"
-#include "ops/attention/attention.hpp"
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include "ops/bias/bias.hpp"
 #include "ops/gemm/gemm.hpp"
+#include "ops/output_gate/output_gate.hpp"
+#include "ops/rms_norm/rms_norm.hpp"
 
 // Legend: T tokens, H hidden, A query heads, G key/value heads, D head size.
 namespace primus::nn {
@@ -10,54 +14,159 @@ namespace {
 
 using Slot = model::GqaSlot;
 
+std::string name_of(int layer, const char* part) {
+  return fmt::format("decoder.layers.{}.self_attention.{}", layer, part);
+}
+
+Tensor by_sequence(const Tensor& x_TAD, model::BatchShape batch) {
+  return x_TAD.unflatten(0, {batch.num_sequences, batch.seq_length});
+}
+
 }  // namespace
 
 GqaAttention::GqaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters)
     : gqa_(std::get<model::GqaSpec>(spec.attention)),
-      softmax_scale_(softmax_scale(spec.rope, gqa_.head_dim)),
-      qkv_(parameters.get(fmt::format("decoder.layers.{}.self_attention.linear_qkv.weight", layer))),
-      output_(parameters.get(fmt::format("decoder.layers.{}.self_attention.linear_proj.weight", layer))) {}
-
-GqaAttention::Views GqaAttention::views(const Tensor& qkv_TAD, model::BatchShape batch) const {
-  const Tensor all = qkv_TAD.view({batch.num_sequences, batch.seq_length, qkv_TAD.size(1), qkv_TAD.size(2)});
-  return {all.narrow(2, 0, gqa_.num_heads), all.narrow(2, gqa_.num_heads, gqa_.num_query_groups),
-          all.narrow(2, gqa_.num_heads + gqa_.num_query_groups, gqa_.num_query_groups)};
+      norm_epsilon_(spec.norm_epsilon),
+      layout_(spec.rope.pairs == model::RopePairs::kHalves ? ops::RopeLayout::kHalves : ops::RopeLayout::kInterleaved),
+      rotation_(spec.is_rotated(layer) ? Rotation::kByPosition : Rotation::kNone),
+      core_(spec, layer, gqa_.head_dim, parameters),
+      qkv_(parameters.get(name_of(layer, "linear_qkv.weight"))) {
+  if (gqa_.qkv_bias == model::Part::kPresent) qkv_bias_ = &parameters.get(name_of(layer, "linear_qkv.bias"));
+  if (!gqa_.has_norms()) return;
+  query_norm_ = head_norm(name_of(layer, "q_layernorm.weight"), parameters);
+  key_norm_ = head_norm(name_of(layer, "k_layernorm.weight"), parameters);
 }
 
-void GqaAttention::rotate(Tensor& qkv_TAD, const StepContext& step, ops::RopeDirection direction) const {
-  Tensor rotated = qkv_TAD.narrow(1, 0, gqa_.num_heads + gqa_.num_query_groups);
-  ops::rope_apply(step.rope.cos_SP, step.rope.sin_SP, ops::RopeLayout::kHalves, direction, rotated);
+GqaAttention::HeadNorm GqaAttention::head_norm(const std::string& name, ParameterStore& parameters) const {
+  if (gqa_.qk_norms == model::Part::kPresent) return {.parameter = &parameters.get(name), .ones_D = {}, .unread_D = {}};
+  const at::TensorOptions options = qkv_.weight.options();
+  return {.ones_D = at::ones({gqa_.head_dim}, options),
+          .unread_D = at::zeros({gqa_.head_dim},
+                                options.dtype(ops::accumulator_type(c10::typeMetaToScalarType(options.dtype()))))};
+}
+
+GqaAttention::Parts GqaAttention::parts(const Tensor& fused_TAD) const {
+  const std::int64_t groups = gqa_.num_query_groups;
+  const std::int64_t query_rows = gqa_.num_query_rows();
+  Parts result{.query = fused_TAD.narrow(1, 0, query_rows),
+               .gate = {},
+               .key = fused_TAD.narrow(1, query_rows, groups),
+               .value = fused_TAD.narrow(1, query_rows + groups, groups)};
+  if (gqa_.output_gate == model::Part::kPresent) {
+    const Tensor pairs = result.query.unflatten(1, {gqa_.num_heads, 2});
+    result.query = pairs.select(2, 0);
+    result.gate = pairs.select(2, 1);
+  }
+  return result;
+}
+
+void GqaAttention::rotate(Parts& heads, const StepContext& step, ops::RopeDirection direction) const {
+  if (rotation_ == Rotation::kNone) return;
+  ops::rope_apply(step.rope.cos_SP, step.rope.sin_SP, layout_, direction, heads.query);
+  ops::rope_apply(step.rope.cos_SP, step.rope.sin_SP, layout_, direction, heads.key);
+}
+
+void GqaAttention::normalise(const Tensor& raw_TAD, const HeadNorm& norm, int rstd_slot, Saved& saved,
+                             Tensor& normed_TAD) const {
+  normed_TAD = at::empty(raw_TAD.sizes(), raw_TAD.options());
+  if (saved.is_missing(rstd_slot)) {
+    ops::rms_norm_forward(raw_TAD, norm.weight(), norm_epsilon_, normed_TAD, saved.allocate(rstd_slot));
+  } else {
+    ops::rms_norm_apply(raw_TAD, norm.weight(), saved.at(rstd_slot), normed_TAD);
+  }
+}
+
+GqaAttention::Parts GqaAttention::ready(const Parts& raw, Saved& saved, const StepContext& step) const {
+  if (!has_norms()) return raw;
+  Parts result = raw;
+  normalise(raw.query, query_norm_, Slot::kQueryRstd, saved, result.query);
+  normalise(raw.key, key_norm_, Slot::kKeyRstd, saved, result.key);
+  rotate(result, step, ops::RopeDirection::kForward);
+  return result;
+}
+
+void GqaAttention::project(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  Tensor& fused = saved.allocate(Slot::kQkv);
+  Tensor fused_flat = flat(fused);
+  ops::linear_forward(x_TH, qkv_.weight, fused_flat);
+  if (qkv_bias_ != nullptr) ops::bias_add(qkv_bias_->weight, {}, {}, fused_flat);
+  if (has_norms()) return;
+  Parts heads = parts(fused);
+  rotate(heads, step, ops::RopeDirection::kForward);
+}
+
+void GqaAttention::attend(Saved& saved, const StepContext& step) {
+  const Parts in = ready(parts(saved.at(Slot::kQkv)), saved, step);
+  Tensor context = by_sequence(saved.allocate(Slot::kContext), step.batch);
+  core_.forward({by_sequence(in.query, step.batch), by_sequence(in.key, step.batch), by_sequence(in.value, step.batch)},
+                step, context, saved.allocate(Slot::kLogSumExp));
 }
 
 void GqaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
-  Tensor& qkv = saved.allocate(Slot::kQkv);
-  Tensor qkv_flat = flat(qkv);
-  ops::linear_forward(x_TH, qkv_.weight, qkv_flat);
-  rotate(qkv, step, ops::RopeDirection::kForward);
-  const Views in = views(qkv, step.batch);
-  Tensor& context = saved.allocate(Slot::kContext);
-  Tensor context_BSAD = context.view(in.query.sizes());
-  ops::attention_forward(in.query, in.key, in.value, softmax_scale_, context_BSAD, saved.allocate(Slot::kLogSumExp));
-  ops::linear_forward(flat(context), output_.weight, residual_TH, ops::Write::kAccumulate);
+  project(x_TH, saved, step);
+  attend(saved, step);
+  const Tensor& context = saved.at(Slot::kContext);
+  const Tensor gate = parts(saved.at(Slot::kQkv)).gate;
+  if (!gate.defined()) return core_.project(flat(context), residual_TH);
+  Tensor gated = at::empty_like(context);
+  ops::output_gate_forward(context, gate, gated);
+  core_.project(flat(gated), residual_TH);
+}
+
+void GqaAttention::core_backward(const Tensor& dcontext_TAD, Saved& saved, const StepContext& step, Parts& gradient) {
+  const Parts raw = parts(saved.at(Slot::kQkv));
+  const Parts in = ready(raw, saved, step);
+  // With norms, the gradients of what they gave come first.
+  Parts dready = gradient;
+  if (has_norms()) {
+    dready.query = at::empty(raw.query.sizes(), raw.query.options());
+    dready.key = at::empty(raw.key.sizes(), raw.key.options());
+  }
+  AttentionInput dinput{by_sequence(dready.query, step.batch), by_sequence(dready.key, step.batch),
+                        by_sequence(dready.value, step.batch)};
+  core_.backward(
+      by_sequence(dcontext_TAD, step.batch),
+      {by_sequence(in.query, step.batch), by_sequence(in.key, step.batch), by_sequence(in.value, step.batch)},
+      by_sequence(saved.at(Slot::kContext), step.batch), saved.at(Slot::kLogSumExp), step, dinput);
+  rotate(dready, step, ops::RopeDirection::kBackward);
+  if (has_norms()) norm_backward(dready, raw, saved, gradient);
+}
+
+void GqaAttention::norm_backward(const Parts& dnormed, const Parts& raw, Saved& saved, Parts& gradient) {
+  ops::rms_norm_backward(dnormed.query, raw.query, query_norm_.weight(), saved.at(Slot::kQueryRstd), gradient.query,
+                         ops::Write::kOverwrite, query_norm_.main_grad());
+  ops::rms_norm_backward(dnormed.key, raw.key, key_norm_.weight(), saved.at(Slot::kKeyRstd), gradient.key,
+                         ops::Write::kOverwrite, key_norm_.main_grad());
+}
+
+void GqaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kQkv)) project(x_TH, saved, step);
+  if (saved.is_missing(Slot::kContext)) attend(saved, step);
 }
 
 void GqaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
                             Tensor& dx_TH) {
   const std::int64_t tokens = x_TH.size(0);
-  Tensor context_TV = flat(saved.at(Slot::kContext));
-  Tensor dcontext = workspace({tokens, gqa_.num_heads * gqa_.head_dim}, x_TH);
-  ops::linear_dgrad(dy_TH, output_.weight, dcontext);
-  Tensor dqkv = workspace({tokens, gqa_.num_heads + 2 * gqa_.num_query_groups, gqa_.head_dim}, x_TH);
-  const Views in = views(saved.at(Slot::kQkv), step.batch);
-  Views gradient = views(dqkv, step.batch);
-  ops::attention_backward(dcontext.view(in.query.sizes()), in.query, in.key, in.value,
-                          context_TV.view(in.query.sizes()), saved.at(Slot::kLogSumExp), softmax_scale_, gradient.query,
-                          gradient.key, gradient.value);
+  const Tensor context = saved.at(Slot::kContext);
+  Tensor dcontext = workspace({tokens, gqa_.num_heads, gqa_.head_dim}, x_TH);
+  Tensor dcontext_flat = flat(dcontext);
+  core_.project_backward(dy_TH, dcontext_flat);
+  const Tensor dfused = workspace({tokens, gqa_.num_fused_heads(), gqa_.head_dim}, x_TH);
+  Parts gradient = parts(dfused);
+  Tensor projected = context;
+  if (gradient.gate.defined()) {
+    const Tensor gate = parts(saved.at(Slot::kQkv)).gate;
+    projected = at::empty_like(context);
+    ops::output_gate_forward(context, gate, projected);
+    ops::output_gate_backward(dcontext, context, gate, dcontext, gradient.gate);
+  }
+  core_backward(dcontext, saved, step, gradient);
   saved.release_all();
+  dcontext_flat.reset();
   dcontext.reset();
-  rotate(dqkv, step, ops::RopeDirection::kBackward);
-  ops::linear_dgrad(flat(dqkv), qkv_.weight, dx_TH);
-  std::vector<Tensor> deferred = {dy_TH, context_TV, flat(dqkv), x_TH};
+  if (qkv_bias_ != nullptr) ops::bias_gradient(flat(dfused), {}, {}, qkv_bias_->main_grad);
+  ops::linear_dgrad(flat(dfused), qkv_.weight, dx_TH);
+  std::vector<Tensor> deferred = {dy_TH, flat(projected), flat(dfused), x_TH};
   if (step.weight_grad == WeightGradTiming::kDeferred) {
     saved.deferred() = std::move(deferred);
   } else {
@@ -72,7 +181,7 @@ void GqaAttention::weight_grad(Saved& saved) {
 
 void GqaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) {
   PRIMUS_CHECK(deferred.size() == 4, "{} tensors were left for attention's weight gradients", deferred.size());
-  ops::linear_wgrad(deferred[0], deferred[1], output_.main_grad);
+  ops::linear_wgrad(deferred[0], deferred[1], core_.projection().main_grad);
   ops::linear_wgrad(deferred[2], deferred[3], qkv_.main_grad);
 }
 

@@ -1,6 +1,8 @@
 #pragma once
-// Grouped-query and multi-head attention with one fused projection, rows ordered queries, keys, values.
-#include "nn/layer.hpp"
+// Grouped-query and multi-head attention with one fused projection, its rows ordered queries, keys, values; a gate on
+// the output stands behind each head's query. With norms on queries and keys, what is kept is the projection's output,
+// and backward norms and rotates it again.
+#include "nn/attention_core.hpp"
 #include "ops/rope/rope.hpp"
 
 namespace primus::nn {
@@ -10,22 +12,48 @@ class GqaAttention final : public Sublayer {
   GqaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
  private:
-  /// Queries, keys and values as views of the fused tensor, [B, S, heads, head_dim].
-  struct Views {
-    Tensor query, key, value;
+  /// Parts of a fused tensor as views of it, [T, heads, head_dim]; the gate is undefined where there is none.
+  struct Parts {
+    Tensor query, gate, key, value;
   };
-  Views views(const Tensor& qkv_TAD, model::BatchShape batch) const;
-  void rotate(Tensor& qkv_TAD, const StepContext& step, ops::RopeDirection direction) const;
+  /// Norm of queries or keys; without weights of the model's, ones and a gradient that nobody reads.
+  struct HeadNorm {
+    Parameter* parameter = nullptr;
+    Tensor ones_D;
+    Tensor unread_D;
+
+    const Tensor& weight() const { return parameter != nullptr ? parameter->weight : ones_D; }
+    /// Asked for each time: where gradients are held narrower, it changes from layer to layer.
+    Tensor& main_grad() { return parameter != nullptr ? parameter->main_grad : unread_D; }
+  };
+  HeadNorm head_norm(const std::string& name, ParameterStore& parameters) const;
+  Parts parts(const Tensor& fused_TAD) const;
+  bool has_norms() const { return query_norm_.weight().defined(); }
+  /// kQkv from the normed input; kContext and kLogSumExp from kQkv.
+  void project(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  void attend(Saved& saved, const StepContext& step);
+  /// Queries and keys as attention reads them, from what kQkv holds.
+  Parts ready(const Parts& raw, Saved& saved, const StepContext& step) const;
+  /// One norm: its statistics are taken from `saved`, or left there.
+  void normalise(const Tensor& raw_TAD, const HeadNorm& norm, int rstd_slot, Saved& saved, Tensor& normed_TAD) const;
+  void rotate(Parts& heads, const StepContext& step, ops::RopeDirection direction) const;
+  void core_backward(const Tensor& dcontext_TAD, Saved& saved, const StepContext& step, Parts& gradient);
+  void norm_backward(const Parts& dnormed, const Parts& raw, Saved& saved, Parts& gradient);
   void add_weight_gradients(const std::vector<Tensor>& deferred);
 
   model::GqaSpec gqa_;
-  double softmax_scale_;
+  double norm_epsilon_;
+  ops::RopeLayout layout_;
+  enum class Rotation { kNone, kByPosition } rotation_;
+  AttentionCore core_;
   Parameter& qkv_;
-  Parameter& output_;
+  Parameter* qkv_bias_ = nullptr;
+  HeadNorm query_norm_, key_norm_;
 };
 
 }  // namespace primus::nn

@@ -7,8 +7,9 @@
 
 namespace primus::nn {
 
-/// Evaluation keeps nothing for backward and leaves counters as they are (D7).
-enum class Mode { kTraining, kEvaluation };
+/// Evaluation keeps nothing for backward and leaves counters as they are (D7). Recomputation is training's forward a
+/// second time: the same numbers, jitter and drops included, but counters stay.
+enum class Mode { kTraining, kEvaluation, kRecompute };
 
 /// Weight gradients right behind the input gradients, or in an action of their own (zero-bubble, overlap).
 enum class WeightGradTiming { kWithBackward, kDeferred };
@@ -24,10 +25,21 @@ struct StepContext {
   Mode mode = Mode::kTraining;
   WeightGradTiming weight_grad = WeightGradTiming::kWithBackward;
   model::BatchShape batch;
-  RopeTables rope;
-  double aux_scale = 1.0;  // d(step loss) / d(auxiliary loss of a micro-batch): 1 / number of micro-batches
+  RopeTables rope;          // rows by position in a sequence, or one for each token of the micro-batch
+  Tensor first_key_BS;      // of packed documents: int32, the first token that each one sees; undefined: the sequence's
+  double aux_scale = 1.0;   // d(step loss) / d(auxiliary loss of a micro-batch): loss_scale / number of micro-batches
+  double loss_scale = 1.0;  // factor on every gradient of the step (half precision)
+  Tensor is_routed_T;       // bool; false: filling, which no router routes or counts. Undefined: there is none
+  std::int64_t first_token = 0;  // global index of the micro-batch's first token; with the seed, it keys randomness
+  std::uint64_t seed = 0;
   comm::Groups groups = comm::Groups::single();
 };
+
+/// The context of a forward that runs again inside backward.
+inline StepContext recomputing(StepContext step) {
+  step.mode = Mode::kRecompute;
+  return step;
+}
 
 /// A part of a transformer layer between its norm and the residual stream.
 class Sublayer {
@@ -36,6 +48,9 @@ class Sublayer {
 
   /// Adds the output to residual_TH. x_TH, the normed input, is not kept: the caller gives it again.
   virtual void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) = 0;
+
+  /// Makes the dropped tensors of `saved` again, to the same bits, from the same x_TH; what is there stays.
+  virtual void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) = 0;
 
   /// dx_TH (overwritten) from dy_TH. With kWithBackward the weight gradients are added too; with kDeferred, x_TH, dy_TH
   /// and what weight_grad needs stay alive in `saved` until it ran. Saved tensors are released as they become useless.

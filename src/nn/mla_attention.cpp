@@ -1,7 +1,6 @@
 #include "nn/mla_attention.hpp"
 
 #include "nn/rope_tables.hpp"
-#include "ops/attention/attention.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/rms_norm/rms_norm.hpp"
 #include "ops/rope/rope.hpp"
@@ -25,66 +24,90 @@ Tensor by_sequence(const Tensor& x_TAD, model::BatchShape batch) {
 MlaAttention::MlaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters)
     : mla_(std::get<model::MlaSpec>(spec.attention)),
       norm_epsilon_(spec.norm_epsilon),
-      softmax_scale_(softmax_scale(spec.rope, mla_.query_dim())),
+      rotation_(spec.is_rotated(layer) ? Rotation::kByPosition : Rotation::kNone),
+      core_(spec, layer, mla_.query_dim(), parameters),
       query_(parameters.get(weight_name(layer, mla_.q_lora_rank ? "linear_q_up_proj" : "linear_q_proj"))),
       kv_down_(parameters.get(weight_name(layer, "linear_kv_down_proj"))),
-      kv_norm_(parameters.get(weight_name(layer, "kv_layernorm"))),
-      kv_up_(parameters.get(weight_name(layer, "linear_kv_up_proj"))),
-      output_(parameters.get(weight_name(layer, "linear_proj"))) {
+      kv_up_(parameters.get(weight_name(layer, "linear_kv_up_proj"))) {
+  const auto latent_norm = [&](const char* part) {
+    return mla_.latent_norms == model::Part::kPresent ? &parameters.get(weight_name(layer, part)) : nullptr;
+  };
+  kv_norm_ = latent_norm("kv_layernorm");
   if (mla_.q_lora_rank) {
-    query_down_.emplace(QueryDown{parameters.get(weight_name(layer, "linear_q_down_proj")),
-                                  parameters.get(weight_name(layer, "q_layernorm"))});
+    query_down_.emplace(
+        QueryDown{parameters.get(weight_name(layer, "linear_q_down_proj")), latent_norm("q_layernorm")});
   }
 }
 
-void MlaAttention::query_forward(const Tensor& x_TH, Saved& saved) {
-  Tensor query_TQ = flat(saved.allocate(Slot::kQuery));
-  if (!query_down_) {
-    ops::linear_forward(x_TH, query_.weight, query_TQ);
-    return;
-  }
-  Tensor& down = saved.allocate(Slot::kQueryDown);
-  ops::linear_forward(x_TH, query_down_->weight.weight, down);
-  Tensor normed = workspace({down.size(0), down.size(1)}, down);
-  ops::rms_norm_forward(down, query_down_->norm.weight, norm_epsilon_, normed, saved.allocate(Slot::kQueryDownRstd));
-  ops::linear_forward(normed, query_.weight, query_TQ);
+RopeTables MlaAttention::tables(const StepContext& step) const {
+  return rotation_ == Rotation::kByPosition ? step.rope : without_rotation(step.rope);
 }
 
-void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+void MlaAttention::project_down(const Tensor& x_TH, Saved& saved) {
+  if (query_down_) ops::linear_forward(x_TH, query_down_->weight.weight, saved.allocate(Slot::kQueryDown));
+  ops::linear_forward(x_TH, kv_down_.weight, saved.allocate(Slot::kKvDown));
+}
+
+Tensor MlaAttention::normalised(const Tensor& x_TL, const Parameter* norm, int rstd_slot, Saved& saved) const {
+  if (norm == nullptr) return x_TL;
+  Tensor normed_TL = workspace({x_TL.size(0), x_TL.size(1)}, x_TL);
+  if (saved.is_missing(rstd_slot)) {
+    ops::rms_norm_forward(x_TL, norm->weight, norm_epsilon_, normed_TL, saved.allocate(rstd_slot));
+  } else {
+    ops::rms_norm_apply(x_TL, norm->weight, saved.at(rstd_slot), normed_TL);
+  }
+  return normed_TL;
+}
+
+void MlaAttention::project_up(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   const std::int64_t tokens = x_TH.size(0);
-  query_forward(x_TH, saved);
-
-  Tensor& kv_down = saved.allocate(Slot::kKvDown);
-  ops::linear_forward(x_TH, kv_down_.weight, kv_down);
-  const Tensor latent_TL = kv_down.narrow(1, 0, mla_.kv_lora_rank);
-  Tensor normed_TL = workspace({tokens, mla_.kv_lora_rank}, x_TH);
-  ops::rms_norm_forward(latent_TL, kv_norm_.weight, norm_epsilon_, normed_TL, saved.allocate(Slot::kKvDownRstd));
+  Tensor& query = saved.allocate(Slot::kQuery);
+  Tensor query_TQ = flat(query);
+  if (query_down_) {
+    const Tensor normed = normalised(saved.at(Slot::kQueryDown), query_down_->norm, Slot::kQueryDownRstd, saved);
+    ops::linear_forward(normed, query_.weight, query_TQ);
+  } else {
+    ops::linear_forward(x_TH, query_.weight, query_TQ);
+  }
+  const Tensor& kv_down = saved.at(Slot::kKvDown);
+  const Tensor normed_TL = normalised(kv_down.narrow(1, 0, mla_.kv_lora_rank), kv_norm_, Slot::kKvDownRstd, saved);
   Tensor kv_TAD = workspace({tokens, mla_.num_heads, mla_.qk_head_dim + mla_.v_head_dim}, x_TH);
   Tensor kv_flat = flat(kv_TAD);
   ops::linear_forward(normed_TL, kv_up_.weight, kv_flat);
+  const RopeTables rope = tables(step);
+  ops::mla_assemble_forward(kv_TAD, kv_down.narrow(1, mla_.kv_lora_rank, mla_.qk_pos_emb_head_dim), rope.cos_SP,
+                            rope.sin_SP, ops::RopeLayout::kInterleaved, query, saved.allocate(Slot::kKey),
+                            saved.allocate(Slot::kValue));
+}
 
-  Tensor& query = saved.at(Slot::kQuery);
-  Tensor& key = saved.allocate(Slot::kKey);
-  Tensor& value = saved.allocate(Slot::kValue);
-  ops::mla_assemble_forward(kv_TAD, kv_down.narrow(1, mla_.kv_lora_rank, mla_.qk_pos_emb_head_dim), step.rope.cos_SP,
-                            step.rope.sin_SP, ops::RopeLayout::kInterleaved, query, key, value);
-
+void MlaAttention::attend(Saved& saved, const StepContext& step) {
   Tensor context = by_sequence(saved.allocate(Slot::kContext), step.batch);
-  ops::attention_forward(by_sequence(query, step.batch), by_sequence(key, step.batch), by_sequence(value, step.batch),
-                         softmax_scale_, context, saved.allocate(Slot::kLogSumExp));
-  ops::linear_forward(flat(saved.at(Slot::kContext)), output_.weight, residual_TH, ops::Write::kAccumulate);
+  core_.forward({by_sequence(saved.at(Slot::kQuery), step.batch), by_sequence(saved.at(Slot::kKey), step.batch),
+                 by_sequence(saved.at(Slot::kValue), step.batch)},
+                step, context, saved.allocate(Slot::kLogSumExp));
+}
+
+void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+  project_down(x_TH, saved);
+  project_up(x_TH, saved, step);
+  attend(saved, step);
+  core_.project(flat(saved.at(Slot::kContext)), residual_TH);
+}
+
+void MlaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kKvDown)) project_down(x_TH, saved);
+  if (saved.is_missing(Slot::kQuery)) project_up(x_TH, saved, step);
+  if (saved.is_missing(Slot::kContext)) attend(saved, step);
 }
 
 void MlaAttention::attention_core_backward(const Tensor& dcontext_TV, Saved& saved, const StepContext& step, Tensor& dq,
                                            Tensor& dk, Tensor& dv) {
   const Tensor& context = saved.at(Slot::kContext);
-  Tensor dq_view = by_sequence(dq, step.batch);
-  Tensor dk_view = by_sequence(dk, step.batch);
-  Tensor dv_view = by_sequence(dv, step.batch);
-  ops::attention_backward(
-      by_sequence(dcontext_TV.view(context.sizes()), step.batch), by_sequence(saved.at(Slot::kQuery), step.batch),
-      by_sequence(saved.at(Slot::kKey), step.batch), by_sequence(saved.at(Slot::kValue), step.batch),
-      by_sequence(context, step.batch), saved.at(Slot::kLogSumExp), softmax_scale_, dq_view, dk_view, dv_view);
+  AttentionInput gradient{by_sequence(dq, step.batch), by_sequence(dk, step.batch), by_sequence(dv, step.batch)};
+  core_.backward(by_sequence(dcontext_TV.view(context.sizes()), step.batch),
+                 {by_sequence(saved.at(Slot::kQuery), step.batch), by_sequence(saved.at(Slot::kKey), step.batch),
+                  by_sequence(saved.at(Slot::kValue), step.batch)},
+                 by_sequence(context, step.batch), saved.at(Slot::kLogSumExp), step, gradient);
   for (const int slot : {Slot::kQuery, Slot::kKey, Slot::kValue, Slot::kLogSumExp}) saved.release(slot);
 }
 
@@ -95,19 +118,40 @@ void MlaAttention::query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved
     deferred.insert(deferred.end(), {dq_TQ, x_TH});
     return;
   }
-  Tensor down = saved.at(Slot::kQueryDown);
-  Tensor rstd = saved.at(Slot::kQueryDownRstd);
+  const Tensor down = saved.at(Slot::kQueryDown);
   saved.release(Slot::kQueryDown);
-  saved.release(Slot::kQueryDownRstd);
-  Tensor normed = workspace({down.size(0), down.size(1)}, down);
-  ops::rms_norm_apply(down, query_down_->norm.weight, rstd, normed);
-  Tensor dnormed = workspace({down.size(0), down.size(1)}, down);
-  ops::linear_dgrad(dq_TQ, query_.weight, dnormed);
+  Tensor normed = down;
   Tensor ddown = workspace({down.size(0), down.size(1)}, down);
-  ops::rms_norm_backward(dnormed, down, query_down_->norm.weight, rstd, ddown, ops::Write::kOverwrite,
-                         query_down_->norm.main_grad);
+  ops::linear_dgrad(dq_TQ, query_.weight, ddown);
+  if (Parameter* norm = query_down_->norm) {
+    normed = workspace({down.size(0), down.size(1)}, down);
+    const Tensor& rstd = saved.at(Slot::kQueryDownRstd);
+    ops::rms_norm_apply(down, norm->weight, rstd, normed);
+    const Tensor dnormed = ddown;
+    ddown = workspace({down.size(0), down.size(1)}, down);
+    ops::rms_norm_backward(dnormed, down, norm->weight, rstd, ddown, ops::Write::kOverwrite, norm->main_grad);
+    saved.release(Slot::kQueryDownRstd);
+  }
   ops::linear_dgrad(ddown, query_down_->weight.weight, dx_TH, ops::Write::kAccumulate);
   deferred.insert(deferred.end(), {dq_TQ, normed, ddown, x_TH});
+}
+
+Tensor MlaAttention::latent_backward(const Tensor& dkv_TD, Saved& saved, Tensor& dlatent_TL) {
+  const Tensor latent_TL = saved.at(Slot::kKvDown).narrow(1, 0, mla_.kv_lora_rank);
+  saved.release(Slot::kKvDown);
+  if (kv_norm_ == nullptr) {
+    ops::linear_dgrad(dkv_TD, kv_up_.weight, dlatent_TL);
+    return latent_TL;
+  }
+  const Tensor& rstd = saved.at(Slot::kKvDownRstd);
+  Tensor normed_TL = workspace({latent_TL.size(0), mla_.kv_lora_rank}, latent_TL);
+  ops::rms_norm_apply(latent_TL, kv_norm_->weight, rstd, normed_TL);
+  Tensor dnormed_TL = workspace({latent_TL.size(0), mla_.kv_lora_rank}, latent_TL);
+  ops::linear_dgrad(dkv_TD, kv_up_.weight, dnormed_TL);
+  ops::rms_norm_backward(dnormed_TL, latent_TL, kv_norm_->weight, rstd, dlatent_TL, ops::Write::kOverwrite,
+                         kv_norm_->main_grad);
+  saved.release(Slot::kKvDownRstd);
+  return normed_TL;
 }
 
 void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
@@ -115,7 +159,7 @@ void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
   const std::int64_t tokens = x_TH.size(0);
   Tensor context_TV = flat(saved.at(Slot::kContext));
   Tensor dcontext_TV = workspace({tokens, mla_.num_heads * mla_.v_head_dim}, x_TH);
-  ops::linear_dgrad(dy_TH, output_.weight, dcontext_TV);
+  core_.project_backward(dy_TH, dcontext_TV);
 
   Tensor dq = workspace({tokens, mla_.num_heads, mla_.query_dim()}, x_TH);
   Tensor dk = workspace({tokens, mla_.num_heads, mla_.query_dim()}, x_TH);
@@ -126,24 +170,16 @@ void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
   Tensor dkv = workspace({tokens, mla_.num_heads, mla_.qk_head_dim + mla_.v_head_dim}, x_TH);
   Tensor dkv_down = workspace({tokens, mla_.kv_lora_rank + mla_.qk_pos_emb_head_dim}, x_TH);
   Tensor dk_pe = dkv_down.narrow(1, mla_.kv_lora_rank, mla_.qk_pos_emb_head_dim);
-  ops::mla_assemble_backward(dk, dv, step.rope.cos_SP, step.rope.sin_SP, ops::RopeLayout::kInterleaved, dq, dkv, dk_pe);
+  const RopeTables rope = tables(step);
+  ops::mla_assemble_backward(dk, dv, rope.cos_SP, rope.sin_SP, ops::RopeLayout::kInterleaved, dq, dkv, dk_pe);
   dk.reset();
   dv.reset();
 
-  const Tensor latent_TL = saved.at(Slot::kKvDown).narrow(1, 0, mla_.kv_lora_rank);
-  Tensor rstd = saved.at(Slot::kKvDownRstd);
-  Tensor normed_TL = workspace({tokens, mla_.kv_lora_rank}, x_TH);
-  ops::rms_norm_apply(latent_TL, kv_norm_.weight, rstd, normed_TL);
-  Tensor dnormed_TL = workspace({tokens, mla_.kv_lora_rank}, x_TH);
-  ops::linear_dgrad(flat(dkv), kv_up_.weight, dnormed_TL);
   Tensor dlatent = dkv_down.narrow(1, 0, mla_.kv_lora_rank);
-  ops::rms_norm_backward(dnormed_TL, latent_TL, kv_norm_.weight, rstd, dlatent, ops::Write::kOverwrite,
-                         kv_norm_.main_grad);
-  saved.release(Slot::kKvDown);
-  saved.release(Slot::kKvDownRstd);
+  const Tensor latent_TL = latent_backward(flat(dkv), saved, dlatent);
   ops::linear_dgrad(dkv_down, kv_down_.weight, dx_TH);
 
-  std::vector<Tensor> deferred = {dy_TH, context_TV, flat(dkv), normed_TL, dkv_down, x_TH};
+  std::vector<Tensor> deferred = {dy_TH, context_TV, flat(dkv), latent_TL, dkv_down, x_TH};
   query_backward(flat(dq), x_TH, saved, dx_TH, deferred);
   saved.release(Slot::kContext);
   if (step.weight_grad == WeightGradTiming::kDeferred) {
@@ -160,7 +196,8 @@ void MlaAttention::weight_grad(Saved& saved) {
 
 void MlaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) {
   // Pairs (output gradient, input) in the order in which backward pushed them.
-  Parameter* const parameters[] = {&output_, &kv_up_, &kv_down_, &query_, query_down_ ? &query_down_->weight : nullptr};
+  Parameter* const parameters[] = {&core_.projection(), &kv_up_, &kv_down_, &query_,
+                                   query_down_ ? &query_down_->weight : nullptr};
   PRIMUS_CHECK(deferred.size() == (query_down_ ? 10U : 8U), "{} tensors were left for MLA's weight gradients",
                deferred.size());
   for (std::size_t i = 0; 2 * i < deferred.size(); ++i) {

@@ -1,7 +1,7 @@
 #pragma once
 // Multi-head latent attention (DeepSeek-V2): queries direct or through a low rank, keys and values through a low rank,
 // position in extra elements that all heads share on the key side.
-#include "nn/layer.hpp"
+#include "nn/attention_core.hpp"
 
 namespace primus::nn {
 
@@ -10,6 +10,7 @@ class MlaAttention final : public Sublayer {
   MlaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
@@ -17,26 +18,34 @@ class MlaAttention final : public Sublayer {
   /// The low-rank part of the queries; absent when the projection is direct.
   struct QueryDown {
     Parameter& weight;
-    Parameter& norm;
+    Parameter* norm;  // of the latent vector; nullptr: none
   };
 
-  void query_forward(const Tensor& x_TH, Saved& saved);
+  RopeTables tables(const StepContext& step) const;
+  /// The low-rank queries, keys and values; what is behind them, with their norms' statistics; attention itself.
+  void project_down(const Tensor& x_TH, Saved& saved);
+  void project_up(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  void attend(Saved& saved, const StepContext& step);
+  /// x_TL normed, or itself where there is no norm; its statistics are taken from `saved`, or left there.
+  Tensor normalised(const Tensor& x_TL, const Parameter* norm, int rstd_slot, Saved& saved) const;
   /// Adds the queries' share to dx_TH; returns the tensors that their weight gradients need.
   void query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
                       std::vector<Tensor>& deferred);
   void attention_core_backward(const Tensor& dcontext_TV, Saved& saved, const StepContext& step, Tensor& dq, Tensor& dk,
                                Tensor& dv);
+  /// Gradient of the keys' and values' latent vector; returns what the up projection read.
+  Tensor latent_backward(const Tensor& dkv_TD, Saved& saved, Tensor& dlatent_TL);
   void add_weight_gradients(const std::vector<Tensor>& deferred);
 
   model::MlaSpec mla_;
   double norm_epsilon_;
-  double softmax_scale_;
+  enum class Rotation { kNone, kByPosition } rotation_;
+  AttentionCore core_;
   std::optional<QueryDown> query_down_;
   Parameter& query_;  // linear_q_proj, or linear_q_up_proj behind the low rank
   Parameter& kv_down_;
-  Parameter& kv_norm_;
+  Parameter* kv_norm_ = nullptr;  // of the latent vector; nullptr: none
   Parameter& kv_up_;
-  Parameter& output_;
 };
 
 }  // namespace primus::nn

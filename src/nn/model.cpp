@@ -1,5 +1,7 @@
 #include "nn/model.hpp"
 
+#include <ATen/ops/arange.h>
+
 #include "ops/embedding/embedding.hpp"
 
 namespace primus::nn {
@@ -8,41 +10,134 @@ namespace {
 static_assert(static_cast<int>(model::LayerSlot::kInput) == static_cast<int>(model::OutputSlot::kInput),
               "each part of the model leaves its output in the next part's input slot");
 constexpr int kInput = model::LayerSlot::kInput;
+constexpr int kOutsideLayers = -1;  // number of the parameters that no layer owns
+
+Tensor masked_sum(const Tensor& loss_T, const LossInput& input) {
+  return loss_T.to(at::kDouble).mul(input.mask_T).sum().view({1});
+}
+
+Tensor positions_of(const MicroBatchInput& input, const StepContext& step) {
+  if (input.positions_T.defined()) return input.positions_T;
+  return at::arange(step.batch.seq_length, input.ids_T.options()).repeat({step.batch.num_sequences});
+}
 
 }  // namespace
 
 Model::Model(const model::ModelSpec& spec, const model::NumericPolicy& policy, model::LossFusion fusion,
              ParameterStore& parameters)
-    : embedding_(parameters.get("embedding.word_embeddings.weight")), output_(spec, fusion, parameters) {
+    : parameters_(parameters),
+      embedding_(parameters.get("embedding.word_embeddings.weight")),
+      output_(spec, fusion, "decoder.final_layernorm", parameters) {
+  if (spec.num_learned_positions > 0) positions_ = &parameters.get("embedding.position_embeddings.weight");
   layers_.reserve(spec.layers.size());
   for (int layer = 0; layer < spec.num_layers(); ++layer) layers_.emplace_back(spec, policy, layer, parameters);
+  depths_.reserve(static_cast<std::size_t>(spec.num_mtp_layers));
+  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
+    depths_.emplace_back(spec, policy, fusion, depth, parameters);
+  }
+}
+
+std::vector<Model::RoutedLayer> Model::routed_layers() {
+  std::vector<RoutedLayer> routed;
+  const auto add = [&](TransformerLayer& layer, int number) {
+    if (layer.moe() != nullptr) routed.push_back({number, layer.moe()});
+  };
+  for (int layer = 0; layer < num_layers(); ++layer) add(layers_[static_cast<std::size_t>(layer)], layer);
+  for (std::size_t depth = 0; depth < depths_.size(); ++depth) {
+    add(depths_[depth].layer(), num_layers() + static_cast<int>(depth));
+  }
+  return routed;
+}
+
+Tensor Model::depth_input(Saved& saved, int depth) const {
+  if (depth == 0) return output_.normed(output_saved(saved));
+  return depths_[static_cast<std::size_t>(depth - 1)].normed(depth_saved(saved, depth - 1));
 }
 
 Tensor Model::forward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
-  const int num_layers = static_cast<int>(layers_.size());
-  ops::embedding_forward(input.ids_T, embedding_.weight, saved.child(0).allocate(kInput));
-  for (int layer = 0; layer < num_layers; ++layer) {
+  Tensor& embedded_TH = saved.child(0).allocate(kInput);
+  ops::embedding_forward(input.ids_T, embedding_.weight, embedded_TH);
+  add_positions(input, step, embedded_TH);
+  for (int layer = 0; layer < num_layers(); ++layer) {
     layers_[static_cast<std::size_t>(layer)].forward(saved.child(layer), step, saved.child(layer + 1).allocate(kInput));
     if (step.mode == Mode::kEvaluation) saved.child(layer).release_all();
   }
-  const Tensor loss_T = output_.forward(saved.child(num_layers), step, input.loss);
-  if (step.mode == Mode::kEvaluation) saved.release_all();
-  return loss_T.to(at::kDouble).mul(input.loss.mask_T).sum();
+  const GradientWindow window(parameters_, kOutsideLayers);  // a fused loss adds the output weight's gradient
+  const Tensor loss_1 = masked_sum(output_.forward(output_saved(saved), step, input.loss), input.loss);
+  if (step.mode == Mode::kEvaluation) {
+    saved.release_all();
+    return loss_1;
+  }
+  PRIMUS_CHECK(input.depths.size() == depths_.size(), "{} prediction depths have input of {}", depths_.size(),
+               input.depths.size());
+  std::vector<Tensor> losses = {loss_1};
+  for (int depth = 0; depth < std::ssize(depths_); ++depth) {
+    const DepthInput& depth_tokens = input.depths[static_cast<std::size_t>(depth)];
+    const Tensor loss_T = depths_[static_cast<std::size_t>(depth)].forward(depth_tokens, depth_input(saved, depth),
+                                                                           depth_saved(saved, depth), step);
+    losses.push_back(masked_sum(loss_T, depth_tokens.loss));
+  }
+  return losses.size() == 1 ? loss_1 : at::cat(losses);
+}
+
+Tensor Model::depths_backward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
+  Tensor dnormed_TH;
+  for (int depth = static_cast<int>(depths_.size()) - 1; depth >= 0; --depth) {
+    const GradientWindow window(parameters_, num_layers() + depth);
+    dnormed_TH = depths_[static_cast<std::size_t>(depth)].backward(input.depths[static_cast<std::size_t>(depth)],
+                                                                   depth_input(saved, depth), dnormed_TH,
+                                                                   depth_saved(saved, depth), step);
+  }
+  return dnormed_TH;
+}
+
+void Model::restore(Saved& saved, int layer, const StepContext& step) {
+  int first = layer;
+  while (saved.child(first).is_missing(kInput)) --first;
+  for (; first < layer; ++first) {
+    layers_[static_cast<std::size_t>(first)].forward(saved.child(first), recomputing(step),
+                                                     saved.child(first + 1).allocate(kInput));
+  }
+  layers_[static_cast<std::size_t>(layer)].restore(saved.child(layer), step);
+}
+
+void Model::add_positions(const MicroBatchInput& input, const StepContext& step, Tensor& x_TH) const {
+  if (positions_ == nullptr) return;
+  Tensor learnt_TH = workspace({x_TH.size(0), x_TH.size(1)}, x_TH);
+  ops::embedding_forward(positions_of(input, step), positions_->weight, learnt_TH);
+  x_TH.add_(learnt_TH);
 }
 
 void Model::backward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
-  const int num_layers = static_cast<int>(layers_.size());
-  Tensor gradient_TH = output_.backward(saved.child(num_layers), step);
-  for (int layer = num_layers - 1; layer >= 0; --layer) {
+  Tensor gradient_TH;
+  {
+    const GradientWindow window(parameters_, kOutsideLayers);
+    const Tensor dnormed_TH = depths_backward(input, saved, step);
+    gradient_TH = output_.backward(output_saved(saved), step, dnormed_TH);
+  }
+  for (int layer = num_layers() - 1; layer >= 0; --layer) {
+    const GradientWindow window(parameters_, layer);
+    restore(saved, layer, step);
     gradient_TH = layers_[static_cast<std::size_t>(layer)].backward(std::move(gradient_TH), saved.child(layer), step);
   }
+  const GradientWindow window(parameters_, kOutsideLayers);
   ops::embedding_backward(input.ids_T, gradient_TH, embedding_.main_grad);
+  if (positions_ != nullptr) {
+    ops::embedding_backward(positions_of(input, step), gradient_TH, positions_->main_grad);
+  }
 }
 
 void Model::weight_grad(Saved& saved) {
-  const int num_layers = static_cast<int>(layers_.size());
-  output_.weight_grad(saved.child(num_layers));
-  for (int layer = num_layers - 1; layer >= 0; --layer) {
+  {
+    const GradientWindow window(parameters_, kOutsideLayers);
+    for (int depth = static_cast<int>(depths_.size()) - 1; depth >= 0; --depth) {
+      const GradientWindow depth_window(parameters_, num_layers() + depth);
+      depths_[static_cast<std::size_t>(depth)].weight_grad(depth_saved(saved, depth));
+    }
+    output_.weight_grad(output_saved(saved));
+  }
+  for (int layer = num_layers() - 1; layer >= 0; --layer) {
+    const GradientWindow window(parameters_, layer);
     layers_[static_cast<std::size_t>(layer)].weight_grad(saved.child(layer));
   }
 }

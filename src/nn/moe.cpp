@@ -1,154 +1,212 @@
 #include "nn/moe.hpp"
 
-#include "ops/gemm/gemm.hpp"
-#include "ops/permute/permute.hpp"
-#include "ops/swiglu/swiglu.hpp"
+#include <ATen/ops/sigmoid.h>
 
-// Legend: T tokens, H hidden, E experts, K top_k, R = T·K rows sorted by expert, F ffn width.
+#include "ops/bias/bias.hpp"
+#include "ops/gemm/gemm.hpp"
+#include "ops/permute/capacity.hpp"
+#include "ops/permute/permute.hpp"
+
+// Legend: T tokens, H hidden, E experts, K top_k, R rows sorted by expert, F ffn width; a pre-activation ("pre") is 2F
+// wide in gated units, F in plain ones.
 namespace primus::nn {
 namespace {
 
 using Slot = model::MoeSlot;
 
-std::string weight_name(int layer, const char* part) {
-  return fmt::format("decoder.layers.{}.mlp.{}.weight", layer, part);
+std::string parameter_name(int layer, const char* part) {
+  return fmt::format("decoder.layers.{}.mlp.{}", layer, part);
 }
 
-ops::AuxLossKind aux_loss_kind(const model::RouterSpec& router) {
-  if (router.aux_loss_coefficient == 0.0) return ops::AuxLossKind::kNone;
-  switch (router.load_balancing) {
-    case model::LoadBalancing::kNone:
-      return ops::AuxLossKind::kNone;
-    case model::LoadBalancing::kAuxLoss:
-      return ops::AuxLossKind::kAux;
-    case model::LoadBalancing::kSeqAuxLoss:
-      return ops::AuxLossKind::kSeqAux;
-    default:
-      PRIMUS_CHECK(false, "a load balancing type that validation should have refused");
-  }
+/// What backward leaves for the weight gradients, in this order; the router's and the shared experts' follow.
+struct Left {
+  enum : std::size_t { kOffsets, kRowOf, kDyRows, kActivation, kDpre, kInput, kProbRows };
+  static constexpr std::size_t kNum = 7;
+};
+
+bool keeps_free_rows(const model::RouterSpec& router) {
+  return router.capacity && router.capacity->free_rows == model::ExpertCapacity::FreeRows::kKept;
 }
 
 }  // namespace
 
 Moe::Moe(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer, ParameterStore& parameters)
     : moe_(spec.moe.value()),
-      router_(parameters.get(weight_name(layer, "router"))),
-      fc1_(parameters.get(weight_name(layer, "experts.linear_fc1"))),
-      fc2_(parameters.get(weight_name(layer, "experts.linear_fc2"))) {
-  PRIMUS_CHECK(moe_.router.score_function == model::ScoreFunction::kSoftmax && !moe_.router.num_groups,
-               "a router that validation should have refused");
-  if (moe_.shared_ffn_hidden_size > 0) {
-    shared_.emplace(fmt::format("decoder.layers.{}.mlp.shared_experts", layer), Slot::kSharedPreActivation, parameters);
+      activation_(activation_options(spec)),
+      statistics_(ops::to_aten(policy.statistics)),
+      router_(spec, policy, layer, parameters),
+      fc1_(parameters.get(parameter_name(layer, "experts.linear_fc1.weight"))),
+      fc2_(parameters.get(parameter_name(layer, "experts.linear_fc2.weight"))) {
+  PRIMUS_CHECK(!moe_.latent, "experts in a latent space that validation should have refused");
+  if (spec.linear_bias == model::Part::kPresent) {
+    fc1_bias_ = &parameters.get(parameter_name(layer, "experts.linear_fc1.bias"));
+    fc2_bias_ = &parameters.get(parameter_name(layer, "experts.linear_fc2.bias"));
   }
-  metrics_.tokens_per_expert_E = at::zeros({moe_.router.num_experts}, router_.weight.options().dtype(at::kLong));
-  metrics_.aux_loss_1 = at::zeros({1}, router_.weight.options().dtype(ops::to_aten(policy.router)));
+  if (moe_.shared_ffn_hidden_size == 0) return;
+  shared_.emplace(spec, parameter_name(layer, "shared_experts"), Slot::kSharedPreActivation, parameters);
+  if (moe_.shared_gate == model::Part::kPresent) {
+    shared_gate_ = &parameters.get(parameter_name(layer, "shared_experts.gate_weight"));
+  }
 }
 
-void Moe::reset_metrics() {
-  metrics_.tokens_per_expert_E.zero_();
-  metrics_.aux_loss_1.zero_();
-}
-
-ops::RouterOptions Moe::router_options(const StepContext& step) const {
-  return {.top_k = moe_.router.top_k,
-          .softmax_order = moe_.router.softmax_order == model::SoftmaxOrder::kPre ? ops::SoftmaxOrder::kPre
-                                                                                  : ops::SoftmaxOrder::kPost,
-          .scaling_factor = moe_.router.scaling_factor,
-          .selection = moe_.router.balance == model::RouterSpec::Balance::kForced ? ops::Selection::kForcedBalance
-                                                                                  : ops::Selection::kTopK,
-          .aux_loss = aux_loss_kind(moe_.router),
-          .aux_loss_coefficient = moe_.router.aux_loss_coefficient,
-          .num_sequences = step.batch.num_sequences};
-}
-
-Tensor Moe::gather(const Tensor& x_TH, const Tensor& row_of) const {
-  Tensor x_RH = workspace({row_of.numel(), x_TH.size(1)}, x_TH);
+Tensor Moe::gather(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows) const {
+  Tensor x_RH = workspace({num_rows, x_TH.size(1)}, x_TH);
+  if (keeps_free_rows(moe_.router)) x_RH.zero_();
   ops::permute_rows(x_TH, row_of, x_RH);
   return x_RH;
 }
 
-void Moe::route(const Tensor& x_TH, Saved& saved, const StepContext& step) {
-  Tensor& logits_TE = saved.allocate(Slot::kLogits);
-  ops::linear_forward(x_TH, router_.weight, logits_TE);
-  Tensor count_E = at::empty({moe_.router.num_experts}, logits_TE.options().dtype(at::kInt));
-  Tensor aux_loss_1 = at::empty({1}, logits_TE.options());
-  Tensor& index_TK = saved.allocate(Slot::kIndex);
-  ops::router_forward(logits_TE, router_options(step), index_TK, saved.allocate(Slot::kProb), count_E, aux_loss_1);
-  ops::permute_plan(index_TK, moe_.router.num_experts, saved.allocate(Slot::kOffsets), saved.allocate(Slot::kRowOf),
-                    saved.allocate(Slot::kSlotOf));
-  if (step.mode == Mode::kTraining) {
-    metrics_.tokens_per_expert_E.add_(count_E);
-    metrics_.aux_loss_1.add_(aux_loss_1);
-  }
+Tensor Moe::row_probabilities(Saved& saved) const {
+  const Tensor prob_TK = saved.at(Slot::kProb).to(statistics_);  // itself unless the router is wider
+  const Tensor& slot_of = saved.at(Slot::kSlotOf);
+  Tensor prob_R = at::empty({slot_of.numel()}, prob_TK.options());
+  ops::permute_values(prob_TK, slot_of, prob_R);
+  return prob_R;
 }
 
-void Moe::experts_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH) {
-  const Tensor& slot_of = saved.at(Slot::kSlotOf);
+/// How many rows hold something; undefined where all do.
+Tensor Moe::num_rows(const Tensor& offsets, const StepContext& step) const {
+  if (!moe_.router.capacity && !step.is_routed_T.defined()) return {};
+  return offsets.narrow(0, moe_.router.num_experts, 1);
+}
+
+void Moe::plan(Saved& saved) {
+  const std::int64_t num_experts = moe_.router.num_experts;
+  const Tensor& index_TK = saved.at(Slot::kIndex);
+  Tensor& offsets = saved.allocate(Slot::kOffsets);
+  Tensor& row_of = saved.allocate(Slot::kRowOf);
+  Tensor& slot_of = saved.allocate(Slot::kSlotOf);
+  if (!moe_.router.capacity) return ops::permute_plan(index_TK, num_experts, offsets, row_of, slot_of);
+  const model::ExpertCapacity& capacity = *moe_.router.capacity;
+  const ops::CapacityOptions options{
+      .capacity = ops::expert_capacity(index_TK.size(0), moe_.router.top_k, num_experts, capacity.factor),
+      .drop = capacity.drop == model::ExpertCapacity::Drop::kPosition ? ops::DropPolicy::kPosition
+                                                                      : ops::DropPolicy::kProbability,
+      .free_rows = keeps_free_rows(moe_.router) ? ops::FreeRows::kKept : ops::FreeRows::kLeftOut};
+  ops::permute_plan_within_capacity(index_TK, saved.at(Slot::kProb), num_experts, options, offsets, row_of, slot_of);
+}
+
+Tensor Moe::expert_input(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows,
+                         const Tensor& input_scale_R) const {
+  Tensor x_RH = gather(x_TH, row_of, num_rows);
+  if (input_scale_R.defined()) x_RH.mul_(input_scale_R.unsqueeze(1));
+  return x_RH;
+}
+
+Tensor Moe::input_scale_gradient(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R, Tensor& dx_RH) const {
+  const Tensor x_RH = gather(x_TH, row_of, prob_R.numel()).to(prob_R.scalar_type());
+  const Tensor dprob_R = dx_RH.to(prob_R.scalar_type()).mul(x_RH).sum(1);
+  dx_RH.mul_(prob_R.unsqueeze(1));
+  return dprob_R;
+}
+
+Tensor& Moe::expert_pre_activation(const Tensor& x_TH, Saved& saved) {
   const Tensor& offsets = saved.at(Slot::kOffsets);
-  Tensor& pre_R2F = saved.allocate(Slot::kPreActivation);
-  ops::grouped_linear_forward(gather(x_TH, saved.at(Slot::kRowOf)), fc1_.weight, offsets, pre_R2F);
-  Tensor prob_R = at::empty({slot_of.numel()}, saved.at(Slot::kProb).options());
-  ops::permute_values(saved.at(Slot::kProb), slot_of, prob_R);
-  Tensor activation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);
-  ops::swiglu_forward(pre_R2F, prob_R, {}, activation_RF);
-  Tensor y_RH = workspace({pre_R2F.size(0), x_TH.size(1)}, x_TH);
+  Tensor& pre = saved.allocate(Slot::kPreActivation);
+  const Tensor input_scale_R = scales_input() ? row_probabilities(saved) : Tensor();
+  ops::grouped_linear_forward(expert_input(x_TH, saved.at(Slot::kRowOf), pre.size(0), input_scale_R), fc1_.weight,
+                              offsets, pre);
+  if (fc1_bias_ != nullptr) ops::bias_add(fc1_bias_->weight, offsets, {}, pre);
+  return pre;
+}
+
+void Moe::route(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  router_.forward(x_TH, saved, step);
+  plan(saved);
+}
+
+void Moe::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  if (saved.is_missing(Slot::kIndex)) route(x_TH, saved, step);
+  if (saved.is_missing(Slot::kPreActivation)) expert_pre_activation(x_TH, saved);
+  if (!shared_) return;
+  shared_->restore(x_TH, saved, step);
+  if (shared_gate_ != nullptr && saved.is_missing(Slot::kSharedGate)) shared_gate(x_TH, saved);
+}
+
+void Moe::experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
+  const Tensor& offsets = saved.at(Slot::kOffsets);
+  const Tensor& pre = expert_pre_activation(x_TH, saved);
+  const Tensor prob_R = scales_input() ? Tensor() : row_probabilities(saved);
+  Tensor activation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
+  ops::activation_forward(pre, activation_, prob_R, num_rows(offsets, step), activation_RF);
+  Tensor y_RH = workspace({pre.size(0), x_TH.size(1)}, x_TH);
   ops::grouped_linear_forward(activation_RF, fc2_.weight, offsets, y_RH);
+  if (fc2_bias_ != nullptr) ops::bias_add(fc2_bias_->weight, offsets, prob_R, y_RH);
   ops::unpermute_sum(y_RH, saved.at(Slot::kRowOf), residual_TH, ops::Write::kAccumulate);
+}
+
+Tensor& Moe::shared_gate(const Tensor& x_TH, Saved& saved) {
+  Tensor& gate_T = saved.allocate(Slot::kSharedGate);
+  Tensor logit_T1 = gate_T.view({gate_T.numel(), 1});
+  ops::linear_forward(x_TH, shared_gate_->weight, logit_T1);
+  gate_T.sigmoid_();
+  return gate_T;
 }
 
 void Moe::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
   route(x_TH, saved, step);
-  experts_forward(x_TH, saved, residual_TH);
-  if (shared_) shared_->forward(x_TH, saved, step, residual_TH);
+  experts_forward(x_TH, saved, step, residual_TH);
+  if (!shared_) return;
+  const Tensor gate_T = shared_gate_ != nullptr ? shared_gate(x_TH, saved) : Tensor();
+  shared_->scaled_forward(x_TH, gate_T, saved, residual_TH);
 }
 
-Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
-                             std::vector<Tensor>& deferred) {
-  const Tensor slot_of = saved.at(Slot::kSlotOf);
+Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
+                             Tensor& dx_TH, std::vector<Tensor>& deferred) {
   const Tensor offsets = saved.at(Slot::kOffsets);
-  Tensor prob_R = at::empty({slot_of.numel()}, saved.at(Slot::kProb).options());
-  ops::permute_values(saved.at(Slot::kProb), slot_of, prob_R);
-
   const Tensor row_of = saved.at(Slot::kRowOf);
-  const Tensor dy_RH = gather(dy_TH, row_of);
-  Tensor pre_R2F = saved.at(Slot::kPreActivation);
+  const Tensor prob_R = row_probabilities(saved);
+  Tensor pre = saved.at(Slot::kPreActivation);
   saved.release(Slot::kPreActivation);
-  Tensor dactivation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);
+  const Tensor dy_RH = gather(dy_TH, row_of, pre.size(0));
+  Tensor dactivation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
   ops::grouped_linear_dgrad(dy_RH, fc2_.weight, offsets, dactivation_RF);
-  Tensor activation_RF = workspace({pre_R2F.size(0), moe_.ffn_hidden_size}, x_TH);
+  Tensor activation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
+  const Tensor scale_R = scales_input() ? Tensor() : prob_R;
   Tensor dprob_R = at::empty_like(prob_R);
   // The gradient takes the pre-activation's storage: nothing reads that again.
-  ops::swiglu_backward(dactivation_RF, pre_R2F, prob_R, {}, pre_R2F, dprob_R, activation_RF);
+  ops::activation_backward(dactivation_RF, pre, activation_, scale_R, num_rows(offsets, step), pre, dprob_R,
+                           activation_RF);
+  if (fc2_bias_ != nullptr && !scales_input()) {
+    ops::bias_scale_gradient(dy_RH, fc2_bias_->weight, offsets, dprob_R);
+  }
   dactivation_RF.reset();
   {
-    Tensor dx_RH = workspace({pre_R2F.size(0), x_TH.size(1)}, x_TH);
-    ops::grouped_linear_dgrad(pre_R2F, fc1_.weight, offsets, dx_RH);
+    Tensor dx_RH = workspace({pre.size(0), x_TH.size(1)}, x_TH);
+    ops::grouped_linear_dgrad(pre, fc1_.weight, offsets, dx_RH);
+    if (scales_input()) dprob_R = input_scale_gradient(x_TH, row_of, prob_R, dx_RH);
     ops::unpermute_sum(dx_RH, row_of, dx_TH, ops::Write::kOverwrite);
   }
-  Tensor dprob_TK = at::empty_like(saved.at(Slot::kProb));
+  Tensor dprob_TK = at::empty({row_of.size(0), row_of.size(1)}, dprob_R.options());
   ops::unpermute_values(dprob_R, row_of, dprob_TK);
-  deferred.insert(deferred.end(), {offsets, row_of, dy_RH, activation_RF, pre_R2F, x_TH});
-  return dprob_TK;
+  deferred.insert(deferred.end(), {offsets, row_of, dy_RH, activation_RF, pre, x_TH, prob_R});
+  return dprob_TK.to(saved.at(Slot::kProb).scalar_type());
 }
 
-void Moe::router_backward(const Tensor& dprob_TK, const Tensor& x_TH, Saved& saved, const StepContext& step,
-                          Tensor& dx_TH, std::vector<Tensor>& deferred) {
-  const Tensor& logits_TE = saved.at(Slot::kLogits);
-  Tensor dlogits_TE = at::empty_like(logits_TE);
-  ops::router_backward(logits_TE, saved.at(Slot::kIndex), saved.at(Slot::kProb), dprob_TK, router_options(step),
-                       step.aux_scale, dlogits_TE);
-  ops::linear_dgrad(dlogits_TE, router_.weight, dx_TH, ops::Write::kAccumulate);
-  deferred.insert(deferred.end(), {dlogits_TE, x_TH});
+void Moe::shared_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
+                          std::vector<Tensor>& deferred) {
+  Tensor gate_T;
+  Tensor dgate_T;
+  if (shared_gate_ != nullptr) {
+    gate_T = saved.at(Slot::kSharedGate);
+    dgate_T = at::empty_like(gate_T);
+  }
+  const std::vector<Tensor> left =
+      shared_->input_gradient(dy_TH, x_TH, gate_T, saved, dx_TH, ops::Write::kAccumulate, dgate_T);
+  deferred.insert(deferred.end(), left.begin(), left.end());
+  if (shared_gate_ == nullptr) return;
+  // d σ = σ · (1 − σ)
+  const Tensor dlogit_T1 = dgate_T.mul_(gate_T).mul_(gate_T.neg().add_(1.0)).view({gate_T.numel(), 1});
+  ops::linear_dgrad(dlogit_T1, shared_gate_->weight, dx_TH, ops::Write::kAccumulate);
+  deferred.push_back(dlogit_T1);
 }
 
 void Moe::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) {
   std::vector<Tensor> deferred;
-  const Tensor dprob_TK = experts_backward(dy_TH, x_TH, saved, dx_TH, deferred);
-  router_backward(dprob_TK, x_TH, saved, step, dx_TH, deferred);
-  if (shared_) {
-    const std::vector<Tensor> shared = shared_->input_gradient(dy_TH, x_TH, saved, dx_TH, ops::Write::kAccumulate);
-    deferred.insert(deferred.end(), shared.begin(), shared.end());
-  }
+  const Tensor dprob_TK = experts_backward(dy_TH, x_TH, saved, step, dx_TH, deferred);
+  const std::vector<Tensor> left = router_.backward(dprob_TK, x_TH, saved, step, dx_TH);
+  deferred.insert(deferred.end(), left.begin(), left.end());
+  if (shared_) shared_backward(dy_TH, x_TH, saved, dx_TH, deferred);
   saved.release_all();
   if (step.weight_grad == WeightGradTiming::kDeferred) {
     saved.deferred() = std::move(deferred);
@@ -163,15 +221,27 @@ void Moe::weight_grad(Saved& saved) {
 }
 
 void Moe::add_weight_gradients(std::span<const Tensor> deferred) {
-  constexpr std::size_t kNumRouted = 8;
-  PRIMUS_CHECK(deferred.size() == kNumRouted + (shared_ ? Mlp::kNumDeferred : 0),
-               "{} tensors were left for the experts' weight gradients", deferred.size());
-  const Tensor& offsets = deferred[0];
-  ops::grouped_linear_wgrad(deferred[2], deferred[3], offsets, fc2_.main_grad);
+  constexpr std::size_t kRouted = Left::kNum + Router::kNumDeferred;
+  const std::size_t shared = shared_ ? Mlp::kNumDeferred + (shared_gate_ != nullptr ? 1 : 0) : 0;
+  PRIMUS_CHECK(deferred.size() == kRouted + shared, "{} tensors were left for the experts' weight gradients",
+               deferred.size());
+  const Tensor& offsets = deferred[Left::kOffsets];
+  const Tensor& dy_RH = deferred[Left::kDyRows];
+  const Tensor& dpre = deferred[Left::kDpre];
+  const Tensor& x_TH = deferred[Left::kInput];
+  ops::grouped_linear_wgrad(dy_RH, deferred[Left::kActivation], offsets, fc2_.main_grad);
   // The experts' input rows are gathered again rather than kept: K times the tokens' size.
-  ops::grouped_linear_wgrad(deferred[4], gather(deferred[5], deferred[1]), offsets, fc1_.main_grad);
-  ops::linear_wgrad(deferred[6], deferred[7], router_.main_grad);
-  if (shared_) shared_->add_weight_gradients(deferred.subspan(kNumRouted));
+  const Tensor& prob_R = deferred[Left::kProbRows];
+  const Tensor x_RH = expert_input(x_TH, deferred[Left::kRowOf], dpre.size(0), scales_input() ? prob_R : Tensor());
+  ops::grouped_linear_wgrad(dpre, x_RH, offsets, fc1_.main_grad);
+  if (fc1_bias_ != nullptr) {
+    ops::bias_gradient(dy_RH, offsets, scales_input() ? Tensor() : prob_R, fc2_bias_->main_grad);
+    ops::bias_gradient(dpre, offsets, {}, fc1_bias_->main_grad);
+  }
+  router_.add_weight_gradients(deferred.subspan(Left::kNum, Router::kNumDeferred));
+  if (!shared_) return;
+  shared_->add_weight_gradients(deferred.subspan(kRouted, Mlp::kNumDeferred));
+  if (shared_gate_ != nullptr) ops::linear_wgrad(deferred.back(), x_TH, shared_gate_->main_grad);
 }
 
 }  // namespace primus::nn

@@ -1,47 +1,57 @@
 #pragma once
 // Mixture of experts: router, permutation, grouped experts with the probability applied before the down projection,
 // shared experts, and the sum back into the residual stream.
-#include "nn/layer.hpp"
 #include "nn/mlp.hpp"
-#include "ops/router/router.hpp"
+#include "nn/router.hpp"
 
 namespace primus::nn {
-
-/// What the router saw since the last reset; training micro-batches only (D7). On the device.
-struct RouterMetrics {
-  Tensor tokens_per_expert_E;  // int64
-  Tensor aux_loss_1;           // sum over micro-batches, coefficient included
-};
 
 class Moe final : public Sublayer {
  public:
   Moe(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer, ParameterStore& parameters);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
+  void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
 
-  const RouterMetrics& metrics() const { return metrics_; }
-  void reset_metrics();
+  const RouterMetrics& metrics() const { return router_.metrics(); }
+  Router& router() { return router_; }
 
  private:
+  void plan(Saved& saved);
+  /// The choice of experts and the plan of their rows.
   void route(const Tensor& x_TH, Saved& saved, const StepContext& step);
-  void experts_forward(const Tensor& x_TH, Saved& saved, Tensor& residual_TH);
+  Tensor& expert_pre_activation(const Tensor& x_TH, Saved& saved);
+  Tensor& shared_gate(const Tensor& x_TH, Saved& saved);
+  void experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH);
   /// Overwrites dx_TH with the experts' share; returns the probabilities' gradient.
-  Tensor experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
+  Tensor experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH,
                           std::vector<Tensor>& deferred);
-  void router_backward(const Tensor& dprob_TK, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH,
+  void shared_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
                        std::vector<Tensor>& deferred);
-  ops::RouterOptions router_options(const StepContext& step) const;
-  Tensor gather(const Tensor& x_TH, const Tensor& row_of) const;
+  /// x by expert; rows without a choice are zero, so that products with them are.
+  Tensor gather(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows) const;
+  /// The rows that the experts' first product reads. `input_scale_R` undefined: 1.
+  Tensor expert_input(const Tensor& x_TH, const Tensor& row_of, std::int64_t num_rows,
+                      const Tensor& input_scale_R) const;
+  /// From dx_RH, the gradient of the scaled rows: theirs unscaled, in place, and the probabilities'.
+  Tensor input_scale_gradient(const Tensor& x_TH, const Tensor& row_of, const Tensor& prob_R, Tensor& dx_RH) const;
+  bool scales_input() const { return moe_.probabilities_on == model::MoeSpec::ProbabilitiesOn::kInput; }
+  Tensor row_probabilities(Saved& saved) const;
+  Tensor num_rows(const Tensor& offsets, const StepContext& step) const;
   void add_weight_gradients(std::span<const Tensor> deferred);
 
   model::MoeSpec moe_;
-  Parameter& router_;
+  ops::ActivationOptions activation_;
+  at::ScalarType statistics_;  // type of the probabilities that scale activations
+  Router router_;
   Parameter& fc1_;
   Parameter& fc2_;
+  Parameter* fc1_bias_ = nullptr;  // both or none
+  Parameter* fc2_bias_ = nullptr;
   std::optional<Mlp> shared_;
-  RouterMetrics metrics_;
+  Parameter* shared_gate_ = nullptr;
 };
 
 }  // namespace primus::nn

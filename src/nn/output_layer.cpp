@@ -14,16 +14,18 @@ constexpr std::int64_t kChosenChunk = 0;
 
 }  // namespace
 
-OutputLayer::OutputLayer(const model::ModelSpec& spec, model::LossFusion fusion, ParameterStore& parameters)
+OutputLayer::OutputLayer(const model::ModelSpec& spec, model::LossFusion fusion, const std::string& norm,
+                         ParameterStore& parameters)
     : norm_epsilon_(spec.norm_epsilon),
       fusion_(fusion),
-      norm_(parameters.get("decoder.final_layernorm.weight")),
+      norm_(parameters.get(norm + ".weight")),
       weight_(parameters.get(spec.output_weight == model::OutputWeight::kOwn ? "output_layer.weight"
                                                                              : "embedding.word_embeddings.weight")) {}
 
-Tensor OutputLayer::normed(const Tensor& input, const Tensor& rstd) const {
+Tensor OutputLayer::normed(Saved& saved) const {
+  const Tensor& input = saved.at(Slot::kInput);
   Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
-  ops::rms_norm_apply(input, norm_.weight, rstd, normed_TH);
+  ops::rms_norm_apply(input, norm_.weight, saved.at(Slot::kRstd), normed_TH);
   return normed_TH;
 }
 
@@ -37,7 +39,7 @@ Tensor OutputLayer::forward(Saved& saved, const StepContext& step, const LossInp
     ops::linear_cross_entropy_loss(normed_TH, weight_.weight, input.label_T, kChosenChunk, loss_T);
     return loss_T;
   }
-  const Tensor grad_T = input.mask_T.mul(input.inverse_num_tokens);
+  const Tensor grad_T = input.mask_T.mul(input.inverse_num_tokens * step.loss_scale);
   if (fusion_ == model::LossFusion::kFused) {
     ops::linear_cross_entropy(normed_TH, weight_.weight, input.label_T, grad_T, kChosenChunk, loss_T,
                               saved.allocate(Slot::kHiddenGradient), weight_.main_grad);
@@ -49,17 +51,17 @@ Tensor OutputLayer::forward(Saved& saved, const StepContext& step, const LossInp
   return loss_T;
 }
 
-Tensor OutputLayer::backward(Saved& saved, const StepContext& step) {
+Tensor OutputLayer::backward(Saved& saved, const StepContext& step, const Tensor& dnormed_TH) {
   const Tensor hidden = saved.at(Slot::kInput);
   const Tensor rstd = saved.at(Slot::kRstd);
-  Tensor dnormed_TH;
+  Tensor gradient_TH;
   if (fusion_ == model::LossFusion::kFused) {
-    dnormed_TH = saved.at(Slot::kHiddenGradient);
+    gradient_TH = saved.at(Slot::kHiddenGradient);
   } else {
     const Tensor& dlogits_TV = saved.at(Slot::kLogits);
-    dnormed_TH = workspace({hidden.size(0), hidden.size(1)}, hidden);
-    ops::linear_dgrad(dlogits_TV, weight_.weight, dnormed_TH);
-    const Tensor normed_TH = normed(hidden, rstd);
+    gradient_TH = workspace({hidden.size(0), hidden.size(1)}, hidden);
+    ops::linear_dgrad(dlogits_TV, weight_.weight, gradient_TH);
+    const Tensor normed_TH = normed(saved);
     if (step.weight_grad == WeightGradTiming::kDeferred) {
       saved.deferred() = {dlogits_TV, normed_TH};
     } else {
@@ -67,7 +69,8 @@ Tensor OutputLayer::backward(Saved& saved, const StepContext& step) {
     }
   }
   Tensor dhidden_TH = workspace({hidden.size(0), hidden.size(1)}, hidden);
-  ops::rms_norm_backward(dnormed_TH, hidden, norm_.weight, rstd, dhidden_TH, ops::Write::kOverwrite, norm_.main_grad);
+  if (dnormed_TH.defined()) gradient_TH.add_(dnormed_TH);
+  ops::rms_norm_backward(gradient_TH, hidden, norm_.weight, rstd, dhidden_TH, ops::Write::kOverwrite, norm_.main_grad);
   for (const int slot : {Slot::kInput, Slot::kRstd, Slot::kHiddenGradient, Slot::kLogits}) saved.release(slot);
   return dhidden_TH;
 }

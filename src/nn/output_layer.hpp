@@ -14,19 +14,23 @@ struct LossInput {
 
 class OutputLayer {
  public:
-  OutputLayer(const model::ModelSpec& spec, model::LossFusion fusion, ParameterStore& parameters);
+  /// `norm`: the name of the norm before the projection, which all outputs of a model share.
+  OutputLayer(const model::ModelSpec& spec, model::LossFusion fusion, const std::string& norm,
+              ParameterStore& parameters);
 
   /// Loss of each token, unmasked, from saved's kInput. In training, what backward needs stays in `saved`; fused, the
   /// projection's weight gradient is already added (its one pass over the logits yields all three).
   Tensor forward(Saved& saved, const StepContext& step, const LossInput& input);
 
-  /// Gradient of the layer's input.
-  Tensor backward(Saved& saved, const StepContext& step);
+  /// Gradient of the layer's input. `dnormed_TH`, where defined, is what else reads the normed hidden states sends
+  /// back.
+  Tensor backward(Saved& saved, const StepContext& step, const Tensor& dnormed_TH);
   void weight_grad(Saved& saved);
 
- private:
-  Tensor normed(const Tensor& input, const Tensor& rstd) const;
+  /// The normed hidden states, made again from what forward saved: what a prediction depth reads.
+  Tensor normed(Saved& saved) const;
 
+ private:
   double norm_epsilon_;
   model::LossFusion fusion_;
   Parameter& norm_;

@@ -56,7 +56,8 @@ ParameterStore::ParameterStore(std::vector<model::ParameterDescriptor> descripto
     }
     if (descriptor.trained == model::Trained::kYes) {
       const ops::MemoryScope scope(ops::MemoryTag::kMainGradients);
-      parameter->main_grad =
+      const bool is_narrow = size_bytes(policy.main_gradients) < size_bytes(policy.statistics);
+      (is_narrow ? parameter->held_grad : parameter->main_grad) =
           at::zeros(descriptor.shape, at::TensorOptions(ops::to_aten(policy.main_gradients)).device(device));
     }
     parameter->descriptor = std::move(descriptor);
@@ -75,7 +76,31 @@ Parameter& ParameterStore::get(std::string_view name) {
 void ParameterStore::zero_main_gradients() {
   const ops::ZoneScope zone(ops::Zone::kZeroGradients);
   for (const auto& parameter : parameters_) {
-    if (parameter->main_grad.defined()) parameter->main_grad.zero_();
+    if (parameter->gradient().defined()) parameter->gradient().zero_();
+  }
+}
+
+std::vector<Parameter*> ParameterStore::of_layer(int layer) {
+  std::vector<Parameter*> found;
+  for (const auto& parameter : parameters_) {
+    if (parameter->descriptor.layer == layer) found.push_back(parameter.get());
+  }
+  return found;
+}
+
+GradientWindow::GradientWindow(ParameterStore& parameters, int layer) {
+  for (Parameter* parameter : parameters.of_layer(layer)) {
+    // One that is open already (the shared output layer of a prediction depth) is its opener's to close.
+    if (!parameter->held_grad.defined() || parameter->main_grad.defined()) continue;
+    parameter->main_grad = parameter->held_grad.to(ops::accumulator_type(parameter->weight.scalar_type()));
+    open_.push_back(parameter);
+  }
+}
+
+GradientWindow::~GradientWindow() {
+  for (Parameter* parameter : open_) {
+    parameter->held_grad.copy_(parameter->main_grad);
+    parameter->main_grad.reset();
   }
 }
 

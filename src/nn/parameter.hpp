@@ -16,7 +16,12 @@ using at::Tensor;
 struct Parameter {
   model::ParameterDescriptor descriptor;
   Tensor weight;
-  Tensor main_grad;
+  Tensor main_grad;  // in the accumulator's type; where gradients are held narrower, there while a window is open
+  Tensor held_grad;  // narrower gradients between windows; else undefined
+
+  /// What reduction, norm and optimizer read; undefined for a buffer.
+  Tensor& gradient() { return held_grad.defined() ? held_grad : main_grad; }
+  const Tensor& gradient() const { return held_grad.defined() ? held_grad : main_grad; }
 };
 
 /// All parameters of this rank, in the model's order.
@@ -37,10 +42,26 @@ class ParameterStore {
   /// Before the first micro-batch of a step.
   void zero_main_gradients();
 
+  /// Those of one layer by its global number; -1: those outside the layers.
+  std::vector<Parameter*> of_layer(int layer);
+
  private:
   at::Device device_;
   std::vector<std::unique_ptr<Parameter>> parameters_;  // addresses stay: layers keep references
   std::map<std::string, Parameter*, std::less<>> by_name_;
+};
+
+/// Where main gradients are held in a narrower type than they are added up in: while a window is open, those of one
+/// layer stand in the wide type, and are rounded when it closes. Elsewhere a window does nothing.
+class GradientWindow {
+ public:
+  GradientWindow(ParameterStore& parameters, int layer);
+  ~GradientWindow();
+  GradientWindow(const GradientWindow&) = delete;
+  GradientWindow& operator=(const GradientWindow&) = delete;
+
+ private:
+  std::vector<Parameter*> open_;
 };
 
 /// Fill with the descriptor's initial values in fp64, then round to the tensor's type. Both cores work.

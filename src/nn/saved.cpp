@@ -35,6 +35,17 @@ void Saved::release(int slot) {
   tensors_.at(static_cast<std::size_t>(slot)).reset();
 }
 
+bool Saved::is_missing(int slot) const {
+  return declared(slot).num_elements() > 0 && !tensors_.at(static_cast<std::size_t>(slot)).defined();
+}
+
+void Saved::drop_remade() {
+  for (std::size_t slot = 0; slot < tensors_.size(); ++slot) {
+    if (declaration_[slot].lifetime == model::Lifetime::kRemade) tensors_[slot].reset();
+  }
+  for (Saved& layer : children_) layer.drop_remade();
+}
+
 void Saved::release_all() {
   for (Tensor& tensor : tensors_) tensor.reset();
   for (Saved& layer : children_) layer.release_all();

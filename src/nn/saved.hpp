@@ -21,10 +21,14 @@ class Saved {
   /// The tensor of a slot; InternalError if it is not there.
   Tensor& at(int slot);
   void release(int slot);
+  /// Does the model have this slot's tensor, and is it not there: dropped, to be made again?
+  bool is_missing(int slot) const;
   Saved& child(int index) { return children_.at(static_cast<std::size_t>(index)); }
 
   /// Everything of this layer and its sublayers.
   void release_all();
+  /// What is declared to be made again in backward, here and in the sublayers. Called once forward is done with it.
+  void drop_remade();
 
   /// What backward hands to a deferred weight_grad, in the order that the layer chose. Counted as workspace.
   std::vector<Tensor>& deferred() { return deferred_; }

@@ -28,37 +28,56 @@ TransformerLayer::TransformerLayer(const model::ModelSpec& spec, const model::Nu
     : input_norm_{parameters.get(norm_name(layer, "input_layernorm")), spec.norm_epsilon},
       middle_norm_{parameters.get(norm_name(layer, "pre_mlp_layernorm")), spec.norm_epsilon},
       attention_(make_attention(spec, layer, parameters)) {
-  if (spec.layers.at(static_cast<std::size_t>(layer)) == model::LayerKind::kMoe) {
+  if (spec.kind(layer) == model::LayerKind::kMoe) {
     auto moe = std::make_unique<Moe>(spec, policy, layer, parameters);
     moe_ = moe.get();
     mlp_ = std::move(moe);
   } else {
-    mlp_ =
-        std::make_unique<Mlp>(fmt::format("decoder.layers.{}.mlp", layer), model::MlpSlot::kPreActivation, parameters);
+    mlp_ = std::make_unique<Mlp>(spec, fmt::format("decoder.layers.{}.mlp", layer), model::MlpSlot::kPreActivation,
+                                 parameters);
   }
 }
 
-void TransformerLayer::forward(Saved& saved, const StepContext& step, Tensor& output_TH) {
+void TransformerLayer::attention_half(Saved& saved, const StepContext& step, Tensor& normed_TH) {
   const Tensor& input = saved.at(Slot::kInput);
-  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
   ops::rms_norm_forward(input, input_norm_.weight.weight, input_norm_.epsilon, normed_TH,
                         saved.allocate(Slot::kInputRstd));
   Tensor& middle = saved.allocate(Slot::kMiddle);
   middle.copy_(input);
   attention_->forward(normed_TH, saved.child(Slot::kAttention), step, middle);
+  if (step.mode == Mode::kTraining) saved.child(Slot::kAttention).drop_remade();
+}
 
+void TransformerLayer::forward(Saved& saved, const StepContext& step, Tensor& output_TH) {
+  const Tensor& input = saved.at(Slot::kInput);
+  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
+  attention_half(saved, step, normed_TH);
+  const Tensor& middle = saved.at(Slot::kMiddle);
   ops::rms_norm_forward(middle, middle_norm_.weight.weight, middle_norm_.epsilon, normed_TH,
                         saved.allocate(Slot::kMiddleRstd));
   output_TH.copy_(middle);
   mlp_->forward(normed_TH, saved.child(Slot::kMlp), step, output_TH);
+  if (step.mode == Mode::kTraining) saved.drop_remade();
+}
+
+void TransformerLayer::restore(Saved& saved, const StepContext& step) {
+  if (!saved.is_missing(Slot::kMiddle)) return;
+  const Tensor& input = saved.at(Slot::kInput);
+  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
+  attention_half(saved, recomputing(step), normed_TH);
 }
 
 Tensor TransformerLayer::half_backward(Tensor dy_TH, Sublayer& sublayer, const Norm& norm, int input_slot,
                                        int rstd_slot, int child, Saved& saved, const StepContext& step) {
   const Tensor input = saved.at(input_slot);
-  const Tensor rstd = saved.at(rstd_slot);
   Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
-  ops::rms_norm_apply(input, norm.weight.weight, rstd, normed_TH);
+  if (saved.is_missing(rstd_slot)) {
+    ops::rms_norm_forward(input, norm.weight.weight, norm.epsilon, normed_TH, saved.allocate(rstd_slot));
+  } else {
+    ops::rms_norm_apply(input, norm.weight.weight, saved.at(rstd_slot), normed_TH);
+  }
+  const Tensor rstd = saved.at(rstd_slot);
+  sublayer.restore(normed_TH, saved.child(child), recomputing(step));
   Tensor dnormed_TH = workspace({input.size(0), input.size(1)}, input);
   sublayer.backward(dy_TH, normed_TH, saved.child(child), step, dnormed_TH);
   // A deferred weight gradient still reads dy_TH: the sum then goes into a copy.

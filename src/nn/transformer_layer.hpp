@@ -11,8 +11,12 @@ class TransformerLayer {
   TransformerLayer(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer,
                    ParameterStore& parameters);
 
-  /// output_TH (overwritten) from saved's kInput, which the caller has filled.
+  /// output_TH (overwritten) from saved's kInput, which the caller has filled. In training, what is to be made again is
+  /// dropped.
   void forward(Saved& saved, const StepContext& step, Tensor& output_TH);
+
+  /// Before backward, where the whole layer is made again: the half before the MLP, from saved's kInput.
+  void restore(Saved& saved, const StepContext& step);
 
   /// Gradient of the layer's input from that of its output. With kWithBackward it may be dy_TH's own storage.
   Tensor backward(Tensor dy_TH, Saved& saved, const StepContext& step);
@@ -27,6 +31,8 @@ class TransformerLayer {
     Parameter& weight;
     double epsilon;
   };
+  /// saved's kMiddle from its kInput; `normed_TH` is scratch.
+  void attention_half(Saved& saved, const StepContext& step, Tensor& normed_TH);
   /// One half of the layer, backwards: a sublayer and the norm before it.
   Tensor half_backward(Tensor dy_TH, Sublayer& sublayer, const Norm& norm, int input_slot, int rstd_slot, int child,
                        Saved& saved, const StepContext& step);

@@ -58,6 +58,8 @@ class CountingAllocator final : public c10::Allocator {
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     report_.peak_bytes = report_.total_bytes;
+    report_.saved_peak_bytes = report_.saved_bytes();
+    report_.workspace_peak_bytes = report_.held(MemoryTag::kWorkspace);
   }
 
   void release_cache() {
@@ -109,6 +111,8 @@ class CountingAllocator final : public c10::Allocator {
     report_.held_bytes[static_cast<int>(block.tag)] += num_bytes;
     report_.total_bytes += num_bytes;
     report_.peak_bytes = std::max(report_.peak_bytes, report_.total_bytes);
+    report_.saved_peak_bytes = std::max(report_.saved_peak_bytes, report_.saved_bytes());
+    report_.workspace_peak_bytes = std::max(report_.workspace_peak_bytes, report_.held(MemoryTag::kWorkspace));
   }
 
   void give_back(const Block& block) {
@@ -149,6 +153,12 @@ std::string_view name(MemoryTag tag) {
       return model::name(
           static_cast<model::SavedCategory>(static_cast<int>(tag) - static_cast<int>(MemoryTag::kSavedFirst)));
   }
+}
+
+std::int64_t MemoryReport::saved_bytes() const {
+  std::int64_t bytes = 0;
+  for (int tag = static_cast<int>(MemoryTag::kSavedFirst); tag < kNumMemoryTags; ++tag) bytes += held_bytes[tag];
+  return bytes;
 }
 
 MemoryScope::MemoryScope(MemoryTag tag) : previous_(current_tag) {

@@ -40,10 +40,13 @@ class MemoryScope {
 struct MemoryReport {
   std::int64_t held_bytes[kNumMemoryTags] = {};
   std::int64_t total_bytes = 0;
-  std::int64_t peak_bytes = 0;      // of total_bytes
-  std::int64_t reserved_bytes = 0;  // total_bytes and what lies in the cache
+  std::int64_t peak_bytes = 0;            // of total_bytes
+  std::int64_t saved_peak_bytes = 0;      // of saved_bytes()
+  std::int64_t workspace_peak_bytes = 0;  // of what no scope claims
+  std::int64_t reserved_bytes = 0;        // total_bytes and what lies in the cache
 
   std::int64_t held(MemoryTag tag) const { return held_bytes[static_cast<int>(tag)]; }
+  std::int64_t saved_bytes() const;
 };
 
 /// Put our allocator under every CPU tensor from now on. Call once, before the first tensor.

@@ -18,6 +18,7 @@ at::ScalarType to_aten(DType dtype) {
     case DType::kInt32:
       return at::kInt;
     case DType::kUInt8:
+    case DType::kFloat8:  // codes; ops/state reads them
       return at::kByte;
   }
   PRIMUS_CHECK(false, "unknown element type");

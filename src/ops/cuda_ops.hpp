@@ -57,6 +57,7 @@ struct CudaOps {
   PRIMUS_CUDA_OP(rope_apply);
   PRIMUS_CUDA_OP(attention_forward);
   PRIMUS_CUDA_OP(attention_backward);
+  PRIMUS_CUDA_OP(attention_sink_backward);
   PRIMUS_CUDA_OP(swiglu_forward);
   PRIMUS_CUDA_OP(swiglu_backward);
   PRIMUS_CUDA_OP(router_forward);

@@ -12,7 +12,7 @@ using at::Tensor;
 /// libtorch's name of an element type.
 at::ScalarType to_aten(DType dtype);
 
-/// Type in which an op computes and accumulates for a storage type: fp32 for bf16 and fp32, fp64 for fp64.
+/// Type in which an op computes and accumulates for a storage type: fp32 for bf16, fp16 and fp32, fp64 for fp64.
 template <typename T>
 struct Accumulator {
   using type = float;
@@ -36,7 +36,7 @@ struct TypeTag {
 };
 }  // namespace detail
 
-/// Call `body(TypeTag<T>{})` with the C++ type of a floating tensor: double, float or bfloat16.
+/// Call `body(TypeTag<T>{})` with the C++ type of a floating tensor: double, float, bfloat16 or half.
 template <typename Body>
 void dispatch_floating(at::ScalarType dtype, const char* op, Body&& body) {
   switch (dtype) {
@@ -46,6 +46,8 @@ void dispatch_floating(at::ScalarType dtype, const char* op, Body&& body) {
       return body(detail::TypeTag<float>{});
     case at::kBFloat16:
       return body(detail::TypeTag<at::BFloat16>{});
+    case at::kHalf:
+      return body(detail::TypeTag<at::Half>{});
     default:
       PRIMUS_CHECK(false, "{}: element type {} is not supported", op, c10::toString(dtype));
   }

@@ -55,6 +55,26 @@ template <typename T>
   return T(1) / (T(1) + fast_exp(-x));
 }
 
+/// tanh(x), at most 4 ulp off; ±1 for ±inf, NaN for NaN.
+[[gnu::always_inline]] inline float fast_tanh(float x) {
+  const float magnitude = std::fabs(x);
+  // Near zero 1 − 2 / (exp(2|x|) + 1) would cancel: there a minimax polynomial (Cephes, tanhf).
+  constexpr float kSmall = 0.625F;
+  const float square = x * x;
+  float p = -5.70498872745e-3F;
+  p = std::fma(p, square, 2.06390887954e-2F);
+  p = std::fma(p, square, -5.37397155531e-2F);
+  p = std::fma(p, square, 1.33314422036e-1F);
+  p = std::fma(p, square, -3.33332819422e-1F);
+  const float small = std::fma(p * square, x, x);
+  const float large = std::copysign(1.0F - 2.0F / (fast_exp(2.0F * magnitude) + 1.0F), x);
+  return magnitude < kSmall ? small : large;
+}
+
+[[gnu::always_inline]] inline double fast_tanh(double x) {
+  return std::tanh(x);
+}
+
 /// `value` in its storage type: at::BFloat16's own rounding (to nearest even, NaN to 0x7FC0), which has a branch.
 template <typename T>
 [[gnu::always_inline]] inline T to_storage(acc_t<T> value) {
@@ -63,7 +83,7 @@ template <typename T>
     const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
     return {static_cast<std::uint16_t>(value != value ? 0x7FC0U : rounded), at::BFloat16::from_bits()};
   } else {
-    return value;
+    return static_cast<T>(value);
   }
 }
 

@@ -19,16 +19,18 @@ enum class Zone : int {
   kAttentionBackward,
   kRmsNorm,
   kRope,
+  kOutputGate,
   kRouter,
   kPermute,
   kSwiglu,
+  kBias,
   kEmbedding,
   kLoss,
   kGradientNorm,
   kOptimizer,
   kZeroGradients,
 };
-inline constexpr int kNumZones = 18;
+inline constexpr int kNumZones = static_cast<int>(Zone::kZeroGradients) + 1;
 std::string_view name(Zone zone);
 
 enum class ZoneTimers { kOff, kOn };

@@ -92,4 +92,34 @@ LearningRateSchedule learning_rate_schedule(const config::Experiment& experiment
   return schedule;
 }
 
+std::optional<LearningRateSchedule> end_learning_rate_schedule(const config::Experiment& experiment,
+                                                               std::int64_t train_samples) {
+  const auto rate = experiment.get_optional_double("decoupled_lr");
+  if (!rate) return std::nullopt;
+  LearningRateSchedule schedule = learning_rate_schedule(experiment, train_samples);
+  schedule.max_rate = *rate;
+  schedule.min_rate = experiment.get_optional_double("decoupled_min_lr").value_or(0.0);
+  return schedule;
+}
+
+double WeightDecaySchedule::at(std::int64_t samples) const {
+  if (style == Style::kConstant || samples >= num_samples) return end;
+  const double progress = static_cast<double>(samples) / static_cast<double>(num_samples);
+  const double coefficient =
+      style == Style::kLinear ? progress : 0.5 * (std::cos(std::numbers::pi * (1.0 - progress)) + 1.0);
+  return start + coefficient * (end - start);
+}
+
+WeightDecaySchedule weight_decay_schedule(const config::Experiment& experiment, std::int64_t train_samples) {
+  const std::string style = experiment.get_string("weight_decay_incr_style");
+  const double decay = experiment.get_double("weight_decay");
+  if (style == "constant") {
+    return {.style = WeightDecaySchedule::Style::kConstant, .start = decay, .end = decay, .num_samples = train_samples};
+  }
+  return {.style = style == "linear" ? WeightDecaySchedule::Style::kLinear : WeightDecaySchedule::Style::kCosine,
+          .start = experiment.get_double("start_weight_decay"),
+          .end = experiment.get_double("end_weight_decay"),
+          .num_samples = train_samples};
+}
+
 }  // namespace primus::train

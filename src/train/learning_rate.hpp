@@ -1,6 +1,7 @@
 #pragma once
 // Learning rate as a function of consumed samples (semantics.md 2.5).
 #include <cstdint>
+#include <optional>
 
 #include "config/experiment.hpp"
 
@@ -26,5 +27,20 @@ struct LearningRateSchedule {
 /// From lr, min_lr, lr_decay_*, lr_warmup_*, lr_wsd_*; iterations count as global batches, and the decay ends with the
 /// run where nothing else is said.
 LearningRateSchedule learning_rate_schedule(const config::Experiment& experiment, std::int64_t train_samples);
+
+/// The same between decoupled_lr and decoupled_min_lr, for embedding and output layer; nothing without decoupled_lr.
+std::optional<LearningRateSchedule> end_learning_rate_schedule(const config::Experiment& experiment,
+                                                               std::int64_t train_samples);
+
+/// Weight decay as a function of consumed samples: from `start` at the run's beginning to `end` at its end.
+struct WeightDecaySchedule {
+  enum class Style { kConstant, kLinear, kCosine } style = Style::kConstant;
+  double start = 0.0;
+  double end = 0.0;
+  std::int64_t num_samples = 0;
+
+  double at(std::int64_t samples) const;
+};
+WeightDecaySchedule weight_decay_schedule(const config::Experiment& experiment, std::int64_t train_samples);
 
 }  // namespace primus::train

@@ -35,8 +35,12 @@ std::string console_line(const IterationRecord& record) {
       " global batch size: {:5d} | lm loss: {:.6E} |",
       record.iteration, record.train_iters, record.consumed_samples, record.elapsed_ms, record.tflops,
       record.tokens_per_s, record.learning_rate, record.global_batch_size, record.lm_loss);
+  for (std::size_t depth = 0; depth < record.mtp_losses.size(); ++depth) {
+    line += fmt::format(" mtp_{} loss: {:.6E} |", depth + 1, record.mtp_losses[depth]);
+  }
   if (record.load_balancing_loss) line += fmt::format(" load_balancing_loss: {:.6E} |", *record.load_balancing_loss);
-  line += fmt::format(" loss scale: 1.0 | grad norm: {:.3f} |", record.grad_norm);
+  if (record.z_loss) line += fmt::format(" z_loss: {:.6E} |", *record.z_loss);
+  line += fmt::format(" loss scale: {:.1f} | grad norm: {:.3f} |", record.loss_scale, record.grad_norm);
   if (!record.expert_loads.empty()) {
     const engine::ExpertLoad worst = worst_load(record.expert_loads);
     line +=
@@ -66,7 +70,12 @@ std::string json_line(const IterationRecord& record) {
   json["learning_rate"] = number(record.learning_rate);
   json["global_batch_size"] = record.global_batch_size;
   json["lm_loss"] = number(record.lm_loss);
+  for (std::size_t depth = 0; depth < record.mtp_losses.size(); ++depth) {
+    json[fmt::format("mtp_{}_loss", depth + 1)] = number(record.mtp_losses[depth]);
+  }
   if (record.load_balancing_loss) json["load_balancing_loss"] = number(*record.load_balancing_loss);
+  if (record.z_loss) json["z_loss"] = number(*record.z_loss);
+  json["loss_scale"] = number(record.loss_scale);
   json["grad_norm"] = number(record.grad_norm);
   json["skipped_iterations"] = record.num_skipped;
   json["nan_iterations"] = record.num_nan;

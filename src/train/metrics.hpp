@@ -18,8 +18,11 @@ struct IterationRecord {
   double tflops = 0.0;  // model FLOPs, causal attention counted half
   double learning_rate = 0.0;
   std::int64_t global_batch_size = 0;
-  double lm_loss = 0.0;  // mean over the log interval
+  double lm_loss = 0.0;            // mean over the log interval
+  std::vector<double> mtp_losses;  // alike, of each prediction depth
   std::optional<double> load_balancing_loss;
+  std::optional<double> z_loss;
+  double loss_scale = 1.0;
   double grad_norm = 0.0;
   std::int64_t num_skipped = 0;  // in the log interval
   std::int64_t num_nan = 0;

@@ -26,10 +26,28 @@ data::DataOptions data_options(const config::Experiment& experiment, const RunOp
   data.vocab_size = experiment.get_int("vocab_size");
   data.eod = tokenizer->eod();
   data.eod_mask_loss = experiment.get_bool("eod_mask_loss");
+  data.reset_position_ids = experiment.get_bool("reset_position_ids");
+  data.reset_attention_mask = experiment.get_bool("reset_attention_mask");
   data.dataloader_type = experiment.get_optional_string("dataloader_type").value_or("single") == "cyclic"
                              ? data::DataloaderType::kCyclic
                              : data::DataloaderType::kSingle;
   return data;
+}
+
+/// Only half precision needs its loss scaled: bf16 has fp32's exponent.
+engine::LossScaleSettings loss_scale_settings(const config::Experiment& experiment) {
+  if (!experiment.get_bool("fp16")) return {};
+  engine::LossScaleSettings settings;
+  if (const auto scale = experiment.get_optional_double("loss_scale")) {
+    settings.initial = settings.smallest = *scale;
+    return settings;
+  }
+  settings.kind = engine::LossScaleSettings::Kind::kDynamic;
+  settings.initial = experiment.get_double("initial_loss_scale");
+  settings.smallest = experiment.get_double("min_loss_scale");
+  settings.window = std::llround(experiment.get_double("loss_scale_window"));
+  settings.hysteresis = experiment.get_int("hysteresis");
+  return settings;
 }
 
 }  // namespace
@@ -50,21 +68,27 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.log_avg_skip_iterations = experiment.get_int("log_avg_skip_iterations");
   options.on_nonfinite =
       experiment.get_bool("check_for_nan_in_loss_and_grad") ? OnNonFinite::kStop : OnNonFinite::kSkip;
-  options.weight_decay = experiment.get_double("weight_decay");
+  options.weight_decay = weight_decay_schedule(experiment, options.train_samples());
   options.per_layer_log =
       experiment.get_bool("moe_per_layer_logging") ? RunOptions::PerLayerLog::kYes : RunOptions::PerLayerLog::kNo;
   options.determinism =
       experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;
   options.zone_timers = experiment.get_int("timing_log_level") > 0 ? ops::ZoneTimers::kOn : ops::ZoneTimers::kOff;
-  options.adamw = {.beta1 = experiment.get_double("adam_beta1"),
-                   .beta2 = experiment.get_double("adam_beta2"),
-                   .epsilon = experiment.get_double("adam_eps")};
+  options.optimizer = model::optimizer_spec(experiment);
   options.step = {.policy = model::numeric_policy(experiment),
                   .loss_fusion = experiment.get_bool("cross_entropy_loss_fusion") ? model::LossFusion::kFused
                                                                                   : model::LossFusion::kUnfused,
                   .micro_batch = {.num_sequences = options.micro_batch_size, .seq_length = options.seq_length},
-                  .clip_grad = experiment.get_double("clip_grad")};
+                  .clip_grad = experiment.get_double("clip_grad"),
+                  .seed = options.seed,
+                  .recompute = model::recompute_spec(experiment, model::build_model_spec(experiment)),
+                  .loss_scale = loss_scale_settings(experiment)};
   options.learning_rate = learning_rate_schedule(experiment, options.train_samples());
+  options.end_learning_rate = end_learning_rate_schedule(experiment, options.train_samples());
+  // A depth's mask ends where the main loss's does, or where attention does.
+  const bool has_documents = experiment.get_bool("eod_mask_loss") || experiment.get_bool("reset_attention_mask") ||
+                             experiment.get_bool("reset_position_ids");
+  options.documents = has_documents ? RunOptions::Documents::kByEod : RunOptions::Documents::kNotMarked;
   options.data = data_options(experiment, options);
   return options;
 }

@@ -27,13 +27,15 @@ struct RunOptions {
   std::int64_t log_interval = 1;
   std::int64_t log_avg_skip_iterations = 0;  // left out of averages: the first steps warm caches up
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
-  double weight_decay = 0.0;
+  WeightDecaySchedule weight_decay;
   enum class PerLayerLog { kNo, kYes } per_layer_log = PerLayerLog::kNo;
   ops::Determinism determinism = ops::Determinism::kAnyOrder;
   ops::ZoneTimers zone_timers = ops::ZoneTimers::kOff;  // timing_log_level > 0: a table by op at the end
-  engine::AdamWSettings adamw;
+  model::OptimizerSpec optimizer;
   engine::StepSettings step;
   LearningRateSchedule learning_rate;
+  std::optional<LearningRateSchedule> end_learning_rate;  // of embedding and output layer, if another
+  enum class Documents { kNotMarked, kByEod } documents = Documents::kNotMarked;  // what prediction depths may cross
   data::DataOptions data;
 
   std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }

@@ -32,9 +32,15 @@ std::string_view text_of(EndOfRun end) {
 
 std::string opening(const config::Experiment& experiment, const model::ModelSpec& spec, at::Device device) {
   const model::ParameterCount count = model::count_parameters(spec);
-  return fmt::format("{}: {} parameters ({} active), {} layers ({} MoE), {:.4g} MFLOP a token in training, {}",
-                     experiment.exp_name, format_count(count.total), format_count(count.active), spec.num_layers(),
-                     spec.num_moe_layers(), static_cast<double>(model::flops_per_token(spec).training()) * 1e-6,
+  const std::int64_t flops = model::flops_per_token(spec).training() + model::mtp_training_flops_per_token(spec);
+  std::string depths;
+  if (spec.num_mtp_layers > 0) {
+    depths = fmt::format(" and {} in prediction depths",
+                         format_count(spec.num_mtp_layers * model::count_mtp_parameters(spec)));
+  }
+  return fmt::format("{}: {} parameters ({} active){}, {} layers ({} MoE), {:.4g} MFLOP a token in training, {}",
+                     experiment.exp_name, format_count(count.total), format_count(count.active), depths,
+                     spec.num_layers(), spec.num_moe_layers(), static_cast<double>(flops) * 1e-6,
                      device.is_cuda() ? "one GPU" : fmt::format("{} threads", at::get_num_threads()));
 }
 
@@ -141,6 +147,7 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   if (device.is_cuda()) wait = [] { ops::synchronize(at::kCUDA); };
   ops::set_zone_timers(options.zone_timers, wait);
   reporter.message(opening(experiment, trainer.spec(), device));
+  if (!trainer.start().empty()) reporter.message(trainer.start());
   if (wants_detail()) reporter.message(detail(experiment, trainer, device));
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });
   if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));

@@ -6,6 +6,8 @@
 #include "model/flops.hpp"
 #include "ops/device.hpp"
 #include "train/batches.hpp"
+#include "train/device_support.hpp"
+#include "train/initial_weights.hpp"
 #include "train/interrupt.hpp"
 
 namespace primus::train {
@@ -29,9 +31,11 @@ schedule::Schedule verified_schedule(std::int64_t num_micro_batches) {
 /// Sums since the last record.
 struct Trainer::Interval {
   double seconds = 0.0;
-  double loss_sum = 0.0;  // over steps that were not skipped
+  double loss_sum = 0.0;         // over steps that were not skipped
+  std::vector<double> mtp_sums;  // alike, by prediction depth
   std::int64_t num_steps = 0;
   std::int64_t num_skipped = 0;
+  std::int64_t num_nan = 0;
 };
 
 /// What a run has counted so far.
@@ -47,8 +51,9 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
     : device_(device),
       options_(run_options(experiment)),
       spec_(model::build_model_spec(experiment)),
-      flops_per_token_(model::flops_per_token(spec_).training()),
+      flops_per_token_(model::flops_per_token(spec_).training() + model::mtp_training_flops_per_token(spec_)),
       schedule_(verified_schedule(options_.num_micro_batches())) {
+  require_device_support(experiment, device);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
@@ -62,23 +67,40 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
     }
     valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
   }
-  parameters_ = std::make_unique<nn::ParameterStore>(model::model_parameters(spec_), options_.step.policy,
+  parameters_ = std::make_unique<nn::ParameterStore>(model::training_parameters(spec_), options_.step.policy,
                                                      options_.seed, device_);
+  // Before the optimizer copies them.
+  start_ = load_initial_weights(experiment, spec_, *parameters_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
-  optimizer_ = std::make_unique<engine::AdamWOptimizer>(*parameters_, options_.step.policy, options_.adamw);
+  optimizer_ = std::make_unique<engine::Optimizer>(*parameters_, options_.step.policy, options_.optimizer);
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
 }
 
 Trainer::~Trainer() = default;
 
-engine::StepResult Trainer::step(std::int64_t iteration, double learning_rate) {
+engine::StepRates Trainer::rates(std::int64_t samples) const {
+  engine::StepRates rates{.learning_rate = options_.learning_rate.at(samples),
+                          .weight_decay = options_.weight_decay.at(samples),
+                          .end_learning_rate = std::nullopt};
+  if (options_.end_learning_rate) rates.end_learning_rate = options_.end_learning_rate->at(samples);
+  return rates;
+}
+
+DepthOptions Trainer::depth_options() const {
+  DepthOptions depths{.num_depths = spec_.num_mtp_layers, .loss_scale = spec_.mtp_loss_scale, .document_end = {}};
+  if (options_.documents == RunOptions::Documents::kByEod) depths.document_end = options_.data.eod;
+  return depths;
+}
+
+engine::StepResult Trainer::step(std::int64_t iteration, const engine::StepRates& rates) {
   const StepBatches batches = to_tensors(train_batches_->step({.consumed_samples = consumed_samples(iteration),
                                                                .num_micro_batches = options_.num_micro_batches()}),
-                                         ops::to_aten(options_.step.policy.statistics), device_);
+                                         ops::to_aten(options_.step.policy.statistics), device_, depth_options());
   return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
                                                .num_tokens = batches.num_tokens,
-                                               .learning_rate = learning_rate,
-                                               .weight_decay = options_.weight_decay});
+                                               .depth_num_tokens = batches.depth_num_tokens,
+                                               .first_sample = consumed_samples(iteration),
+                                               .rates = rates});
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
@@ -89,7 +111,7 @@ std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
   for (std::int64_t i = 0; i < options_.eval_iters; ++i) {
     const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
                                                                  .num_micro_batches = options_.num_micro_batches()}),
-                                           ops::to_aten(options_.step.policy.statistics), device_);
+                                           ops::to_aten(options_.step.policy.statistics), device_, {});
     for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) {
       if (pending_interrupt() != 0) return std::nullopt;
       loss_sum += runner_->evaluate(micro_batch);
@@ -104,7 +126,7 @@ std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
 }
 
 void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const {
-  if (options_.on_nonfinite == OnNonFinite::kSkip) {
+  if (options_.on_nonfinite == OnNonFinite::kSkip || result.outcome == engine::StepOutcome::kSkippedOverflow) {
     reporter.message(fmt::format(" iteration {}: skipped: {}", iteration, result.nonfinite));
     return;
   }
@@ -129,16 +151,21 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& inter
                          .learning_rate = learning_rate,
                          .global_batch_size = options_.global_batch_size,
                          .lm_loss = good > 0 ? interval.loss_sum / static_cast<double>(good) : last.loss,
+                         .mtp_losses = good > 0 ? interval.mtp_sums : last.mtp_losses,
                          .load_balancing_loss = std::nullopt,
+                         .z_loss = std::nullopt,
+                         .loss_scale = last.loss_scale,
                          .grad_norm = last.grad_norm,
                          .num_skipped = interval.num_skipped,
-                         .num_nan = interval.num_skipped,
+                         .num_nan = interval.num_nan,
                          .held_bytes = memory.peak_bytes,
                          .reserved_bytes = memory.reserved_bytes,
                          .expert_loads = last.expert_loads};
-  if (spec_.moe && spec_.moe->router.load_balancing != model::LoadBalancing::kNone) {
-    record.load_balancing_loss = last.load_balancing_loss;
+  if (good > 0) {
+    for (double& loss : record.mtp_losses) loss /= static_cast<double>(good);
   }
+  if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
+  if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
   reporter.iteration(record);
   interval = {};
 }
@@ -146,16 +173,19 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& inter
 void Trainer::count(const engine::StepResult& result, double seconds, Progress& progress) const {
   Interval& interval = progress.interval;
   RunSummary& summary = progress.summary;
-  const bool skipped = result.outcome == engine::StepOutcome::kSkippedNonFinite;
+  const bool skipped = result.outcome != engine::StepOutcome::kUpdated;
   if (!skipped) {
     if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
     summary.last_loss = result.loss;
     interval.loss_sum += result.loss;
+    interval.mtp_sums.resize(result.mtp_losses.size(), 0.0);
+    for (std::size_t i = 0; i < result.mtp_losses.size(); ++i) interval.mtp_sums[i] += result.mtp_losses[i];
     progress.schedule_samples += options_.global_batch_size;
   }
   interval.seconds += seconds;
   interval.num_steps += 1;
   interval.num_skipped += skipped ? 1 : 0;
+  interval.num_nan += result.outcome == engine::StepOutcome::kSkippedNonFinite ? 1 : 0;
   summary.seconds += seconds;
   summary.num_iterations += 1;
   summary.num_skipped += skipped ? 1 : 0;
@@ -178,15 +208,15 @@ RunSummary Trainer::run(Reporter& reporter) {
   RunSummary& summary = progress.summary;
   std::optional<EndOfRun> end;
   for (std::int64_t iteration = 1; !end && iteration <= options_.train_iters; ++iteration) {
-    const double learning_rate = options_.learning_rate.at(progress.schedule_samples);
+    const engine::StepRates step_rates = rates(progress.schedule_samples);
     const Clock::time_point start = Clock::now();
-    const engine::StepResult result = step(iteration - 1, learning_rate);
-    if (result.outcome == engine::StepOutcome::kSkippedNonFinite) report_nonfinite(reporter, result, iteration);
+    const engine::StepResult result = step(iteration - 1, step_rates);
+    if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
     count(result, seconds_since(start), progress);
     end = end_after(iteration);
     if (iteration % options_.log_interval == 0 || end) {
       summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-      record(reporter, iteration, progress.interval, result, learning_rate);
+      record(reporter, iteration, progress.interval, result, step_rates.learning_rate);
     }
     const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
     if (valid_batches_ && end != EndOfRun::kInterrupted && (is_due || end)) {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "data/batch_loader.hpp"
+#include "train/batches.hpp"
 #include "train/options.hpp"
 #include "train/reporter.hpp"
 
@@ -35,13 +36,18 @@ class Trainer {
 
   const model::ModelSpec& spec() const { return spec_; }
   nn::ParameterStore& parameters() { return *parameters_; }
+  /// What the run starts from, for the log; empty: random weights, as nothing else was asked for.
+  const std::string& start() const { return start_; }
   std::int64_t num_samples(data::Split split) const { return source_->num_samples(split); }
 
  private:
   struct Interval;
   struct Progress;
 
-  engine::StepResult step(std::int64_t iteration, double learning_rate);
+  /// The rates of a step that begins after `samples` (of the schedule: skipped steps do not count).
+  engine::StepRates rates(std::int64_t samples) const;
+  DepthOptions depth_options() const;
+  engine::StepResult step(std::int64_t iteration, const engine::StepRates& rates);
   /// Nothing if a signal came in between.
   std::optional<EvaluationRecord> evaluate(std::int64_t iteration);
   void record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
@@ -58,8 +64,9 @@ class Trainer {
   model::ModelSpec spec_;
   std::int64_t flops_per_token_;
   std::unique_ptr<nn::ParameterStore> parameters_;
+  std::string start_;
   std::unique_ptr<nn::Model> model_;
-  std::unique_ptr<engine::AdamWOptimizer> optimizer_;
+  std::unique_ptr<engine::Optimizer> optimizer_;
   std::unique_ptr<engine::StepRunner> runner_;
   schedule::Schedule schedule_;
   std::shared_ptr<const data::DataSource> source_;

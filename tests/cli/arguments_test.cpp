@@ -33,17 +33,19 @@ TEST_P(RefusedWords, EndWithTwo) {
 INSTANTIATE_TEST_SUITE_P(
     All, RefusedWords,
     testing::Values(
-        Refused{"command",
-                {"trian"},
-                "unknown command 'trian' (expected one of direct, slurm, container, train, data, config, view, "
-                "completion); did you mean "
-                "'train'?"},
+        Refused{
+            "command",
+            {"trian"},
+            "unknown command 'trian' (expected one of direct, slurm, container, train, data, checkpoint, config, view, "
+            "completion); did you mean "
+            "'train'?"},
         Refused{"no_command",
                 {"--dry-run"},
-                "command is missing (expected one of direct, slurm, container, train, data, config, view, completion)"},
+                "command is missing (expected one of direct, slurm, container, train, data, checkpoint, config, view, "
+                "completion)"},
         Refused{"nothing_to_run",
                 {"direct", "--"},
-                "command is missing (expected one of train, data, config, view, completion)"},
+                "command is missing (expected one of train, data, checkpoint, config, view, completion)"},
         Refused{"global_option",
                 {"--dryrun", "train"},
                 "unknown option '--dryrun' (expected one of --config, --dry-run, --debug, --format, --version, "
@@ -169,13 +171,31 @@ TEST(Refusals, SeveralProblemsInOneRun) {
 }
 
 TEST(Help, EveryCommandFitsOneScreen) {
-  for (const Words& words :
-       {Words{}, Words{"--help"}, Words{"-h"}, Words{"direct", "--help"}, Words{"slurm", "--help"},
-        Words{"container", "--help"}, Words{"train", "--help"}, Words{"train", "pretrain", "--help"},
-        Words{"data", "prepare", "--help"}, Words{"view", "loss", "-h"}, Words{"config", "--help"},
-        Words{"config", "show", "--help"}, Words{"config", "diff", "--help"}, Words{"config", "params", "--help"},
-        Words{"config", "keys", "--help"}, Words{"config", "check", "--help"}, Words{"config", "explain", "--help"},
-        Words{"completion", "--help"}}) {
+  for (const Words& words : {Words{},
+                             Words{"--help"},
+                             Words{"-h"},
+                             Words{"direct", "--help"},
+                             Words{"slurm", "--help"},
+                             Words{"container", "--help"},
+                             Words{"train", "--help"},
+                             Words{"train", "pretrain", "--help"},
+                             Words{"data", "prepare", "--help"},
+                             Words{"view", "loss", "-h"},
+                             Words{"config", "--help"},
+                             Words{"config", "show", "--help"},
+                             Words{"config", "diff", "--help"},
+                             Words{"config", "params", "--help"},
+                             Words{"config", "keys", "--help"},
+                             Words{"config", "check", "--help"},
+                             Words{"config", "explain", "--help"},
+                             Words{"checkpoint", "--help"},
+                             Words{"checkpoint", "import", "--help"},
+                             Words{"checkpoint", "export", "--help"},
+                             Words{"checkpoint", "upcycle", "--help"},
+                             Words{"checkpoint", "info", "--help"},
+                             Words{"checkpoint", "verify", "--help"},
+                             Words{"checkpoint", "logits", "--help"},
+                             Words{"completion", "--help"}}) {
     const ProgramResult result = run_program(words);
     const std::string name = testing::PrintToString(words);
     EXPECT_EQ(result.code, 0) << name;
@@ -197,9 +217,8 @@ TEST(DryRun, OfDeepSeekV3PrintsThePlan) {
     const ProgramResult result = run_program(words, folder.path().string());
     EXPECT_EQ(result.code, 0);
     EXPECT_EQ(result.err, "");
-    for (const char* part :
-         {"671,052,109,312", "128 processes (the smallest that is legal)", "256 accumulated",
-          "moe_router_score_function = sigmoid", "vocab_size: null -> 131072", "primus-worker --experiment"}) {
+    for (const char* part : {"671,052,109,312", "128 processes (the smallest that is legal)", "256 accumulated",
+                             "use_turbo_deepep = true", "vocab_size: null -> 131072", "primus-worker --experiment"}) {
       EXPECT_NE(result.out.find(part), std::string::npos) << part;
     }
     EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "a dry run writes nothing";
@@ -218,7 +237,7 @@ TEST(DryRun, SaysWhatEachOverrideDid) {
   for (const char* part :
        {"lr = 0.001: Highest learning rate. [works]\n      was 0.002 in ",
         "manual_gc = true: Run Python's garbage collector by hand. [no effect: there is no Python runtime]",
-        "recompute_granularity = selective: Keep whole layers' inputs, or leave out parts of them. [planned]",
+        "recompute_granularity = selective: Keep whole layers' inputs, or leave out parts of them. [works]",
         "4 processes (--world-size)", "16 sequences = 2 micro x 4 data ranks x 2 accumulated"}) {
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.out;
   }

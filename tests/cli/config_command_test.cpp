@@ -182,7 +182,7 @@ TEST(ConfigCheck, ALineEachAndTwoIfOneFails) {
 TEST(ConfigCheck, AsATrainRefusesPlannedKeys) {
   const test::TestFolder folder;
   const std::string planned = folder.write(
-      "planned.yaml", "extends: " + kQuickstart + "\nmodules: {pre_trainer: {overrides: {optimizer: muon}}}\n");
+      "planned.yaml", "extends: " + kQuickstart + "\nmodules: {pre_trainer: {overrides: {optimizer: soap}}}\n");
   EXPECT_EQ(config({"check", planned}).code, 0);
   EXPECT_EQ(config({"check", planned, "--train"}).code, 2);
 }

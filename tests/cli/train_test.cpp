@@ -136,7 +136,7 @@ TEST_F(Train, AGpuThatIsNotThereIsNamedBeforeTheStart) {
 
 TEST_F(Train, RefusedBeforeAnythingIsStarted) {
   const ProgramResult result =
-      run_program({"train", "pretrain", "--config", kQuickstart, "--mock_data", "--moe_router_score_function=sigmoid"},
+      run_program({"train", "pretrain", "--config", kQuickstart, "--mock_data", "--mla_use_nope"},
                   folder_.path().string(), with_worker("touch started\n"));
   EXPECT_EQ(result.code, 2);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started"));
@@ -168,10 +168,11 @@ TEST_F(Train, DebugShowsTheWorkersCommandAndTellsTheWorker) {
 
 TEST_F(Train, WhatIsReadOnlyBesidePlannedFeaturesIsSaidToBeSo) {
   std::vector<std::string> detail = words();
-  detail.insert(detail.end(), {"--sgd_momentum", "0.5"});
+  detail.insert(detail.end(), {"--optimizer_offload_fraction", "0.5"});
   const ProgramResult started = run_program(detail, folder_.path().string(), with_worker("exit 0\n"));
   EXPECT_EQ(started.code, 0) << started.err;
-  EXPECT_NE(started.out.find("sgd_momentum: planned, and read only beside"), std::string::npos) << started.out;
+  EXPECT_NE(started.out.find("optimizer_offload_fraction: planned, and read only beside"), std::string::npos)
+      << started.out;
   detail.insert(detail.begin(), "--dry-run");
   const ProgramResult plan = run_program(detail, folder_.path().string());
   EXPECT_NE(plan.out.find("[planned, and read only beside"), std::string::npos) << plan.out;

@@ -80,8 +80,8 @@ TEST(KeyTable, StatesByValue) {
   EXPECT_FALSE(works("hidden_dropout", {0.1}));
   EXPECT_TRUE(works("expert_tensor_parallel_size", {}));
   EXPECT_TRUE(works("moe_router_dtype", {}));
-  EXPECT_FALSE(works("mtp_num_layers", {std::int64_t{1}}));
-  EXPECT_TRUE(works("mtp_num_layers", {std::int64_t{0}}));
+  EXPECT_TRUE(works("optimizer", {std::string("muon")}));
+  EXPECT_FALSE(works("optimizer", {std::string("soap")}));
   EXPECT_TRUE(works("manual_gc", {true}));
 }
 

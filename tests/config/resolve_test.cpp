@@ -146,13 +146,13 @@ TEST(Rules, InheritedWayOfComputingIsNotedExplicitOneStops) {
 
 TEST(Rules, InheritedMathematicsThatIsPlannedStops) {
   ResolveFixture fixture;
-  fixture.folder().write("models/megatron/sigmoid.yaml", "extends: tiny.yaml\nmoe_router_score_function: sigmoid\n");
+  fixture.folder().write("models/megatron/nope.yaml", "extends: tiny.yaml\nmla_use_nope: true\n");
   std::string text = ResolveFixture::experiment_with("mock_data: true\n");
-  text.replace(text.find("tiny.yaml"), 9, "sigmoid.yaml");
+  text.replace(text.find("tiny.yaml"), 9, "nope.yaml");
   fixture.write_experiment(text);
   EXPECT_EQ(fixture.problems({}, Purpose::kTrain, 1),
-            "models/megatron/sigmoid.yaml:2: moe_router_score_function: planned, not built yet: How router logits "
-            "become scores (expected softmax, found sigmoid)\n");
+            "models/megatron/nope.yaml:2: mla_use_nope: planned, not built yet: Kimi K3's latent attention "
+            "(expected false, found true)\n");
   ASSERT_EQ(fixture.resolve().planned.size(), 3U);
 }
 

@@ -60,6 +60,48 @@ TEST_F(DataSourceTest, LabelsAreTheNextTokens) {
   }
 }
 
+// A token's document begins behind the last end of document before it; the end belongs to what it ends.
+TEST_F(DataSourceTest, DocumentsBeginBehindTheirEnds) {
+  DataOptions with = options({folder_ / "a"});
+  std::set<std::size_t> num_documents;
+  for (const std::int64_t eod : {0, 3, 2005, 2007, 999999}) {
+    with.eod = eod;
+    with.reset_position_ids = with.reset_attention_mask = true;
+    const DataSource source(with);
+    for (std::int64_t sample = 0; sample < 40; sample += 4) {
+      const GptBatch batch = source.read(Split::kTrain, {sample, 0, 4, {}});
+      ASSERT_EQ(batch.positions.size(), 32U);
+      ASSERT_EQ(batch.first_keys.size(), 32U);
+      std::set<std::int64_t> starts;
+      for (std::int64_t row = 0; row < 4; ++row) {
+        for (std::int64_t column = 0; column < kSeq; ++column) {
+          const auto token = [&](std::int64_t c) { return batch.tokens[static_cast<std::size_t>(row * kSeq + c)]; };
+          std::int64_t start = column;
+          while (start > 0 && token(start - 1) != eod) --start;
+          const auto i = static_cast<std::size_t>(row * kSeq + column);
+          EXPECT_EQ(batch.first_keys[i], start);
+          EXPECT_EQ(batch.positions[i], column - start);
+          starts.insert(row * kSeq + start);
+        }
+      }
+      num_documents.insert(starts.size());
+    }
+  }
+  EXPECT_GT(num_documents.size(), 1U) << "the test meets an end of document";
+}
+
+TEST_F(DataSourceTest, BatchesSayNothingOfDocumentsUnlessAsked) {
+  DataOptions with = options({folder_ / "a"});
+  const GptBatch plain = DataSource(with).read(Split::kTrain, {0, 0, 2, {}});
+  EXPECT_TRUE(plain.positions.empty());
+  EXPECT_TRUE(plain.first_keys.empty());
+  with.reset_position_ids = true;
+  const GptBatch batch = DataSource(with).read(Split::kTrain, {0, 0, 2, {}});
+  EXPECT_EQ(batch.positions.size(), 16U);
+  EXPECT_TRUE(batch.first_keys.empty());
+  EXPECT_EQ(batch.tokens, plain.tokens);
+}
+
 TEST_F(DataSourceTest, TrainAndValidationShareNoDocument) {
   const DataSource source(options({folder_ / "a"}));
   std::set<std::int64_t> train, valid;

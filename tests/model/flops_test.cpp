@@ -23,5 +23,16 @@ TEST(FlopsTest, OnlyTheAttentionCoreGrowsWithTheSequence) {
   EXPECT_EQ(at_4096.forward() - at_4096.attention_core, at_2048.forward() - at_2048.attention_core);
 }
 
+// Of 4096 tokens a query sees 2048 on average; behind a window of 128, 128 − 128²/8192 = 126.
+TEST(FlopsTest, AWindowCountsTheKeysThatAreSeen) {
+  const FlopsPerToken half = flops_per_token(preset_spec("gpt_oss_20B_released"));
+  const FlopsPerToken full = flops_per_token(preset_spec("gpt_oss_20B_released", {"--sink_sliding_window", "0"}));
+  EXPECT_EQ(full.attention_core, 24 * 2 * 64 * 64 * 4096);
+  EXPECT_EQ(half.attention_core, 12 * 2 * 64 * 64 * (4096 + 2 * 126));
+  EXPECT_EQ(half.forward() - half.attention_core, full.forward() - full.attention_core);
+  EXPECT_EQ(flops_per_token(preset_spec("gpt_oss_20B_released", {"--sink_sliding_window", "9999"})).attention_core,
+            full.attention_core);
+}
+
 }  // namespace
 }  // namespace primus::model

@@ -20,10 +20,25 @@ TEST(SavedTensorsTest, DeepSeekV2LiteLayersByHand) {
   EXPECT_EQ(attention_saved(spec, policy, batch).size_bytes(), attention);
   const std::int64_t norms = 2 * tokens * (2 * 2048 + 4);
   EXPECT_EQ(layer_saved(spec, policy, batch, 0).size_bytes(), norms + attention + tokens * 2 * 2 * 10944);
-  // Router: 64 logits and 6 probabilities in fp32, 6 indices, 6 rows and 6 slots in int32, 65 offsets.
-  const std::int64_t router = tokens * 4 * (64 + 6 + 3 * 6) + 4 * 65;
+  // Router: 64 logits and 6 probabilities in fp32, 6 indices, 6 rows and 6 slots in int32; 64 slopes, 65 offsets.
+  const std::int64_t router = tokens * 4 * (64 + 6 + 3 * 6) + 4 * 64 + 4 * 65;
   const std::int64_t experts = tokens * 6 * 2 * 2 * 1408 + tokens * 2 * 2 * 2816;
   EXPECT_EQ(layer_saved(spec, policy, batch, 1).size_bytes(), norms + attention + router + experts);
+}
+
+// Norms on queries and keys: 32 + 2·4 heads of 128 as the projection gave them, and a factor for each normed head.
+TEST(SavedTensorsTest, NormsOnQueriesAndKeysByHand) {
+  NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  const BatchShape batch{.num_sequences = 1, .seq_length = 4096};
+  const ModelSpec with = preset_spec("qwen3_30B_A3B");
+  const std::int64_t fused = 2 * (32 + 2 * 4) * 128;
+  const std::int64_t context = 2 * 32 * 128 + 4 * 32;
+  EXPECT_EQ(attention_saved(with, policy, batch).size_bytes(), 4096 * (fused + context + 4 * (32 + 4)));
+  const ModelSpec without = preset_spec("qwen3_30B_A3B", {"--qk_layernorm", "False"});
+  EXPECT_EQ(attention_saved(without, policy, batch).size_bytes(), 4096 * (fused + context));
+  const ModelSpec gated = preset_spec("qwen3_30B_A3B", {"--attention_output_gate", "True"});
+  EXPECT_EQ(attention_saved(gated, policy, batch).size_bytes(), 4096 * (fused + 2 * 32 * 128 + context + 4 * (32 + 4)));
 }
 
 TEST(SavedTensorsTest, FusedLossNeverHoldsTheLogits) {

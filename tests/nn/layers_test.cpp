@@ -63,7 +63,7 @@ class LayersTest : public ::testing::TestWithParam<int> {
 TEST_P(LayersTest, ForwardAndGradientsMatchAutograd) {
   const auto seed = static_cast<std::uint64_t>(GetParam());
   std::mt19937_64 generator(seed + 1000);
-  const model::ModelSpec spec = random_spec(seed);
+  const model::ModelSpec spec = random_mlp_spec(seed);
   const model::BatchShape batch = random_batch(seed);
   for (const int layer : {0, 1}) {
     for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
@@ -89,7 +89,7 @@ TEST_P(LayersTest, ForwardAndGradientsMatchAutograd) {
 TEST_P(LayersTest, DeferredWeightGradientsAreTheSameBits) {
   const auto seed = static_cast<std::uint64_t>(GetParam());
   std::mt19937_64 generator(seed + 2000);
-  const model::ModelSpec spec = random_spec(seed);
+  const model::ModelSpec spec = random_mlp_spec(seed);
   const model::BatchShape batch = random_batch(seed);
   for (const int layer : {0, 1}) {
     const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
@@ -111,13 +111,13 @@ TEST(LayersFixedTest, InputGradientMatchesFiniteDifferences) {
   ops::install_allocator();
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
     std::mt19937_64 generator(seed);
-    const model::ModelSpec spec = random_spec(seed);
+    const model::ModelSpec spec = random_mlp_spec(seed);
     const model::BatchShape batch{.num_sequences = 1, .seq_length = 3};
     const Tensor x = random_normal({3, spec.hidden_size}, at::kDouble, generator);
     const Tensor dy = random_normal({3, spec.hidden_size}, at::kDouble, generator);
     // The auxiliary loss's gradient is injected and is no part of the output: left out here.
     model::ModelSpec plain = spec;
-    plain.moe->router.load_balancing = model::LoadBalancing::kNone;
+    plain.moe->router.losses = {};
     for (const int layer : {0, 1}) {
       const auto loss = [&](const Tensor& point) {
         const LayerRun run =

@@ -27,7 +27,7 @@ class ModelTest : public ::testing::TestWithParam<int> {
 
 TEST_P(ModelTest, LossAndEveryGradientMatchAutograd) {
   std::mt19937_64 generator(seed());
-  const model::ModelSpec spec = random_spec(seed());
+  const model::ModelSpec spec = random_mlp_spec(seed());
   const model::BatchShape batch = random_batch(seed());
   const Data data = random_data(spec, batch, generator);
   for (const auto fusion : {model::LossFusion::kFused, model::LossFusion::kUnfused}) {
@@ -48,7 +48,7 @@ TEST_P(ModelTest, LossAndEveryGradientMatchAutograd) {
 
 TEST_P(ModelTest, FusedAndUnfusedLossAgree) {
   std::mt19937_64 generator(seed());
-  const model::ModelSpec spec = random_spec(seed());
+  const model::ModelSpec spec = random_mlp_spec(seed());
   const model::BatchShape batch = random_batch(seed());
   const Data data = random_data(spec, batch, generator);
   for (const bool in_fp64 : {true, false}) {
@@ -64,11 +64,11 @@ TEST_P(ModelTest, FusedAndUnfusedLossAgree) {
 
 TEST_P(ModelTest, OneAndFourMicroBatchesAgree) {
   std::mt19937_64 generator(seed());
-  model::ModelSpec spec = random_spec(seed());
-  // Plain aux_loss is defined per micro-batch (decision 12).
-  if (spec.moe->router.load_balancing == model::LoadBalancing::kAuxLoss) {
-    spec.moe->router.load_balancing = model::LoadBalancing::kSeqAuxLoss;
-  }
+  model::ModelSpec spec = random_mlp_spec(seed());
+  // The plain and the global loss are defined per micro-batch (decision 12).
+  model::RouterLosses& losses = spec.moe->router.losses;
+  losses.seq_aux += std::exchange(losses.aux, 0.0);
+  losses.global_aux = 0.0;
   const model::BatchShape all{.num_sequences = 4, .seq_length = random_batch(seed()).seq_length};
   const Data data = random_data(spec, all, generator);
   for (const bool in_fp64 : {true, false}) {
@@ -87,7 +87,7 @@ TEST_P(ModelTest, OneAndFourMicroBatchesAgree) {
 
 TEST_P(ModelTest, HeldBytesAreTheDeclaredOnes) {
   std::mt19937_64 generator(seed());
-  const model::ModelSpec spec = random_spec(seed());
+  const model::ModelSpec spec = random_mlp_spec(seed());
   const model::BatchShape batch = random_batch(seed());
   for (const auto fusion : {model::LossFusion::kFused, model::LossFusion::kUnfused}) {
     const model::NumericPolicy policy;
@@ -115,7 +115,7 @@ TEST_P(ModelTest, HeldBytesAreTheDeclaredOnes) {
 
 TEST_P(ModelTest, EvaluationChangesNothing) {
   std::mt19937_64 generator(seed());
-  const model::ModelSpec spec = random_spec(seed());
+  const model::ModelSpec spec = random_mlp_spec(seed());
   const model::BatchShape batch = random_batch(seed());
   const Data data = random_data(spec, batch, generator);
   Rig rig(spec, {}, model::LossFusion::kFused, batch);
@@ -183,6 +183,60 @@ TEST(ModelFixedTest, NonFiniteGradientIsNamedAndLeavesTheWeights) {
   EXPECT_NE(result.nonfinite.find(".weight"), std::string::npos) << result.nonfinite;
   EXPECT_EQ(rig.optimizer.num_steps(), 0);
   EXPECT_TRUE(at::equal(before, rig.store.get("embedding.word_embeddings.weight").weight));
+}
+
+model::ModelSpec biased_spec() {
+  model::ModelSpec spec = random_spec(304);
+  model::RouterSpec& router = spec.moe->router;
+  router.num_experts = 6;
+  router.top_k = 2;
+  router.score_function = model::ScoreFunction::kSigmoid;
+  router.expert_bias = model::RouterSpec::ExpertBias::kOn;
+  router.expert_bias_rate = 0.25;
+  router.losses = {.seq_aux = 0.1, .z = 0.01};
+  router.input_jitter = 0.2;
+  return spec;
+}
+
+/// Jitter and expert biases do not see how a global batch is cut (decision 12): the bias moves once a step, by the
+/// counts of all its micro-batches.
+TEST(ModelFixedTest, ExpertBiasAndJitterDoNotDependOnTheMicroBatch) {
+  ops::install_allocator();
+  const model::ModelSpec spec = biased_spec();
+  const Data data = [&] {
+    std::mt19937_64 generator(4);
+    return random_data(spec, {.num_sequences = 4, .seq_length = 9}, generator);
+  }();
+  const char* name = "decoder.layers.1.mlp.router.expert_bias";
+  Rig one(spec, model::float64_policy(), model::LossFusion::kFused, {.num_sequences = 4, .seq_length = 9});
+  const engine::StepResult expected = one.step(data, 4, 0.1);
+  const Tensor moved = one.store.get(name).weight;
+  EXPECT_EQ(moved.abs().max().item<double>(), 0.25);
+  for (const std::int64_t sequences : {1, 2}) {
+    Rig many(spec, model::float64_policy(), model::LossFusion::kFused, {.num_sequences = sequences, .seq_length = 9});
+    const engine::StepResult result = many.step(data, sequences, 0.1);
+    EXPECT_LE(std::abs(result.loss - expected.loss), 1e-12 * expected.loss);
+    EXPECT_NEAR(result.z_loss, expected.z_loss, 1e-10);
+    EXPECT_LE(worst_difference(many.store, one.store), 1e-10);
+    EXPECT_TRUE(at::equal(many.store.get(name).weight, moved));
+  }
+}
+
+TEST(ModelFixedTest, ExpertBiasStandsStillInEvaluationAndInASkippedStep) {
+  ops::install_allocator();
+  std::mt19937_64 generator(5);
+  const model::ModelSpec spec = biased_spec();
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 7};
+  const Data data = random_data(spec, batch, generator);
+  Rig rig(spec, {}, model::LossFusion::kFused, batch);
+  Tensor bias = rig.store.get("decoder.layers.1.mlp.router.expert_bias").weight;
+  rig.step(data, 2);
+  const Tensor moved = bias.clone();
+  rig.runner.evaluate(rig.cut(data, 2)[0]);
+  EXPECT_TRUE(at::equal(bias, moved));
+  rig.store.get("decoder.final_layernorm.weight").weight.fill_(3e38);
+  EXPECT_EQ(rig.step(data, 2).outcome, engine::StepOutcome::kSkippedNonFinite);
+  EXPECT_TRUE(at::equal(bias, moved));
 }
 
 /// bf16 storage: the same model trained in bf16 and in fp32 stays close over some steps, and its master weights are

@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -53,14 +52,28 @@ Rotary rotary(const model::RopeSpec& rope) {
   for (std::int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
     const double plain = 1.0 / std::pow(rope.base, 2.0 * static_cast<double>(i) / d);
     double value = plain;
+    if (rope.type == model::RopeType::kLlama3) {
+      // By wavelength, as Llama 3.1's own code has it.
+      const double length = static_cast<double>(rope.original_max_position);
+      const double wavelength = 2.0 * std::numbers::pi / plain;
+      if (wavelength > length) {
+        value = plain / rope.scaling_factor;
+      } else if (wavelength > length / 4.0) {
+        const double smooth = (length / wavelength - 1.0) / (4.0 - 1.0);
+        value = (1.0 - smooth) * plain / rope.scaling_factor + smooth * plain;
+      }
+    }
     if (rope.type == model::RopeType::kYarn) {
-      const double low = std::min(std::max(std::floor(corr(rope.beta_fast)), 0.0), d - 1.0);
-      const double high = std::min(std::max(std::ceil(corr(rope.beta_slow)), 0.0), d - 1.0);
+      const bool whole = rope.rounded_range == model::Part::kPresent;
+      const double fast = whole ? std::floor(corr(rope.beta_fast)) : corr(rope.beta_fast);
+      const double slow = whole ? std::ceil(corr(rope.beta_slow)) : corr(rope.beta_slow);
+      const double low = std::min(std::max(fast, 0.0), d - 1.0);
+      const double high = std::min(std::max(slow, 0.0), d - 1.0);
       const double gap = high > low ? high - low : 0.001;
       const double ramp = std::min(std::max((static_cast<double>(i) - low) / gap, 0.0), 1.0);
       value = ramp * plain / rope.scaling_factor + (1.0 - ramp) * plain;
     }
-    frequency.push_back(value);
+    frequency.push_back(value / rope.interpolation);
   }
   if (rope.type == model::RopeType::kYarn) {
     const double all = yarn_m(rope.scaling_factor, rope.mscale_all_dim);
@@ -71,91 +84,152 @@ Rotary rotary(const model::RopeSpec& rope) {
   return result;
 }
 
-/// x [B, S, A, P] rotated by position; `interleaved` pairs (2i, 2i+1), else (i, i + P/2).
-Tensor rotated(const Tensor& x, const Rotary& rope, bool interleaved) {
-  const std::int64_t half = x.size(-1) / 2;
-  const Tensor position = at::arange(x.size(1), at::kDouble);
-  const Tensor angle = position.unsqueeze(1) * rope.frequency.unsqueeze(0);  // [S, half]
-  const Tensor cos = (angle.cos() * rope.magnitude).view({1, x.size(1), 1, half});
-  const Tensor sin = (angle.sin() * rope.magnitude).view({1, x.size(1), 1, half});
-  const Tensor pairs = interleaved ? x.reshape({x.size(0), x.size(1), x.size(2), half, 2})
-                                   : at::stack({x.narrow(-1, 0, half), x.narrow(-1, half, half)}, -1);
+/// x [B, S, A, D], its first P elements rotated by `position` [B, S]; `interleaved` pairs (2i, 2i+1), else (i, i +
+/// P/2).
+Tensor rotated(const Tensor& x, const Tensor& position, const Rotary& rope, bool interleaved) {
+  const std::int64_t half = rope.frequency.size(0);
+  const Tensor angle = position.unsqueeze(-1) * rope.frequency.view({1, 1, half});  // [B, S, half]
+  const Tensor cos = (angle.cos() * rope.magnitude).unsqueeze(2);
+  const Tensor sin = (angle.sin() * rope.magnitude).unsqueeze(2);
+  const Tensor turning = x.narrow(-1, 0, 2 * half);
+  const Tensor pairs = interleaved ? turning.unflatten(-1, {half, 2})
+                                   : at::stack({turning.narrow(-1, 0, half), turning.narrow(-1, half, half)}, -1);
   const Tensor a = pairs.select(-1, 0);
   const Tensor b = pairs.select(-1, 1);
   const Tensor first = a * cos - b * sin;
-  const Tensor second = a * sin + b * cos;
-  return interleaved ? at::stack({first, second}, -1).reshape(x.sizes()) : at::cat({first, second}, -1);
+  const Tensor second = b * cos + a * sin;
+  const Tensor turned = interleaved ? at::stack({first, second}, -1).flatten(-2) : at::cat({first, second}, -1);
+  return at::cat({turned, x.narrow(-1, 2 * half, x.size(-1) - 2 * half)}, -1);
 }
 
-/// q, k [B, S, A, D], v [B, S, A, V], causal.
-Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
+/// Position of each token and the first one that it sees, [B, S], in fp64.
+struct Documents {
+  Tensor position, first;
+};
+
+Documents documents_of(const Tensor& x_BSH, const PackedDocuments& packed) {
+  const Tensor column = at::arange(x_BSH.size(1), at::kDouble).unsqueeze(0).expand({x_BSH.size(0), x_BSH.size(1)});
+  return {packed.position_BS.defined() ? packed.position_BS.to(at::kDouble) : column,
+          packed.first_key_BS.defined() ? packed.first_key_BS.to(at::kDouble) : at::zeros_like(column)};
+}
+
+/// q, k [B, S, A, D], v [B, S, A, V], causal; `extra`: logits a head that take part in the softmax, or undefined.
+Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ModelSpec& spec, int layer,
+                      const Documents& documents, const Tensor& extra) {
   const std::int64_t seq = q.size(1);
-  const Tensor scores = q.transpose(1, 2).matmul(k.transpose(1, 2).transpose(2, 3)) * scale;
-  const Tensor masked = at::ones({seq, seq}, at::kDouble).triu(1).to(at::kBool);
-  const Tensor prob = scores.masked_fill(masked, -std::numeric_limits<double>::infinity()).softmax(-1);
-  return prob.matmul(v.transpose(1, 2)).transpose(1, 2);
+  Tensor scores = q.transpose(1, 2).matmul(k.transpose(1, 2).transpose(2, 3)) * scale;
+  if (spec.attention_softcap > 0.0) scores = (scores / spec.attention_softcap).tanh() * spec.attention_softcap;
+  const Tensor row = at::arange(seq, at::kDouble).view({1, 1, seq, 1});
+  const Tensor column = at::arange(seq, at::kDouble).view({1, 1, 1, seq});
+  Tensor masked = column.gt(row).logical_or(column.lt(documents.first.unsqueeze(1).unsqueeze(3)));
+  // A depth's layer is of the last layer's kind.
+  if (const auto last = std::min<std::size_t>(static_cast<std::size_t>(layer), spec.windows.size() - 1);
+      !spec.windows.empty() && spec.windows[last] > 0) {
+    masked = masked.logical_or(row.sub(column).ge(spec.windows[last]));
+  }
+  scores = scores.masked_fill(masked, -std::numeric_limits<double>::infinity());
+  if (extra.defined()) {
+    scores = at::cat({scores, extra.view({1, -1, 1, 1}).expand({q.size(0), q.size(2), seq, 1})}, -1);
+  }
+  return scores.softmax(-1).narrow(-1, 0, seq).matmul(v.transpose(1, 2)).transpose(1, 2);
 }
 
-Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer, const ReferenceParameters& p) {
+/// The softmax's extra logits, if it has any.
+Tensor extra_logits(const ModelSpec& spec, int layer, const ReferenceParameters& p) {
+  if (spec.sinks == model::Part::kPresent) {
+    return p.at(fmt::format("decoder.layers.{}.self_attention.core_attention.sinks", layer));
+  }
+  return spec.zero_sink == model::Part::kPresent ? at::zeros({spec.num_heads()}, at::kDouble) : Tensor();
+}
+
+const Tensor& bias(const ReferenceParameters& p, int layer, const std::string& name) {
+  return p.at(fmt::format("decoder.layers.{}.{}.bias", layer, name));
+}
+
+/// The output projection, with its bias where the model has one.
+Tensor project_out(const Tensor& context, const ModelSpec& spec, int layer, const ReferenceParameters& p) {
+  const Tensor y = project(context, weight(p, layer, "self_attention.linear_proj"));
+  return spec.linear_bias == model::Part::kPresent ? y + bias(p, layer, "self_attention.linear_proj") : y;
+}
+
+bool turns(const ModelSpec& spec, int layer) {
+  const bool has_positions =
+      spec.rotated_layers.empty() ||
+      spec.rotated_layers[std::min(static_cast<std::size_t>(layer), spec.rotated_layers.size() - 1)] ==
+          model::Part::kPresent;
+  return has_positions && spec.rope.type != model::RopeType::kNone;
+}
+
+Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer, const ReferenceParameters& p,
+           const Documents& documents) {
   const std::int64_t batch = x.size(0);
   const std::int64_t seq = x.size(1);
+  const auto latent_norm = [&](const Tensor& latent, const char* name) {
+    return mla.latent_norms == model::Part::kPresent
+               ? normalise(latent, weight(p, layer, std::string("self_attention.") + name), spec.norm_epsilon)
+               : latent;
+  };
   Tensor query;
   if (mla.q_lora_rank) {
     const Tensor down = project(x, weight(p, layer, "self_attention.linear_q_down_proj"));
-    query = project(normalise(down, weight(p, layer, "self_attention.q_layernorm"), spec.norm_epsilon),
-                    weight(p, layer, "self_attention.linear_q_up_proj"));
+    query = project(latent_norm(down, "q_layernorm"), weight(p, layer, "self_attention.linear_q_up_proj"));
   } else {
     query = project(x, weight(p, layer, "self_attention.linear_q_proj"));
   }
   query = query.view({batch, seq, mla.num_heads, mla.query_dim()});
   const Tensor kv_down = project(x, weight(p, layer, "self_attention.linear_kv_down_proj"));
-  const Tensor latent = normalise(kv_down.narrow(-1, 0, mla.kv_lora_rank),
-                                  weight(p, layer, "self_attention.kv_layernorm"), spec.norm_epsilon);
+  const Tensor latent = latent_norm(kv_down.narrow(-1, 0, mla.kv_lora_rank), "kv_layernorm");
   const Tensor kv = project(latent, weight(p, layer, "self_attention.linear_kv_up_proj"))
                         .view({batch, seq, mla.num_heads, mla.qk_head_dim + mla.v_head_dim});
   const Rotary rope = rotary(spec.rope);
-  const Tensor k_pe = rotated(kv_down.narrow(-1, mla.kv_lora_rank, mla.qk_pos_emb_head_dim).unsqueeze(2), rope, true)
+  const auto turned = [&](const Tensor& part) {
+    return turns(spec, layer) ? rotated(part, documents.position, rope, true) : part;
+  };
+  const Tensor k_pe = turned(kv_down.narrow(-1, mla.kv_lora_rank, mla.qk_pos_emb_head_dim).unsqueeze(2))
                           .expand({batch, seq, mla.num_heads, mla.qk_pos_emb_head_dim});
-  const Tensor q = at::cat({query.narrow(-1, 0, mla.qk_head_dim),
-                            rotated(query.narrow(-1, mla.qk_head_dim, mla.qk_pos_emb_head_dim), rope, true)},
-                           -1);
+  const Tensor q = at::cat(
+      {query.narrow(-1, 0, mla.qk_head_dim), turned(query.narrow(-1, mla.qk_head_dim, mla.qk_pos_emb_head_dim))}, -1);
   const Tensor k = at::cat({kv.narrow(-1, 0, mla.qk_head_dim), k_pe}, -1);
   const Tensor v = kv.narrow(-1, mla.qk_head_dim, mla.v_head_dim);
   const double scale = rope.softmax_factor / std::sqrt(static_cast<double>(mla.query_dim()));
-  const Tensor context = core_attention(q, k, v, scale);
-  return project(context.reshape({batch, seq, mla.num_heads * mla.v_head_dim}),
-                 weight(p, layer, "self_attention.linear_proj"));
+  const Tensor context = core_attention(q, k, v, scale, spec, layer, documents, extra_logits(spec, layer, p));
+  return project_out(context.reshape({batch, seq, mla.num_heads * mla.v_head_dim}), spec, layer, p);
 }
 
-Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer, const ReferenceParameters& p) {
+Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer, const ReferenceParameters& p,
+           const Documents& documents) {
   const std::int64_t batch = x.size(0);
   const std::int64_t seq = x.size(1);
-  const Tensor qkv = project(x, weight(p, layer, "self_attention.linear_qkv"))
-                         .view({batch, seq, gqa.num_heads + 2 * gqa.num_query_groups, gqa.head_dim});
+  const std::int64_t heads = gqa.num_heads;
+  const std::int64_t groups = gqa.num_query_groups;
+  const std::int64_t dim = gqa.head_dim;
+  Tensor qkv = project(x, weight(p, layer, "self_attention.linear_qkv"));
+  if (gqa.qkv_bias == model::Part::kPresent) qkv = qkv + bias(p, layer, "self_attention.linear_qkv");
+  const bool has_gate = gqa.output_gate == model::Part::kPresent;
+  const std::int64_t query_width = heads * dim * (has_gate ? 2 : 1);
+  Tensor q = qkv.narrow(-1, 0, query_width).reshape({batch, seq, heads, has_gate ? 2 * dim : dim});
+  const Tensor gate = has_gate ? q.narrow(-1, dim, dim) : Tensor();
+  q = q.narrow(-1, 0, dim);
+  Tensor k = qkv.narrow(-1, query_width, groups * dim).reshape({batch, seq, groups, dim});
+  const Tensor v = qkv.narrow(-1, query_width + groups * dim, groups * dim).reshape({batch, seq, groups, dim});
+  if (gqa.qk_norms == model::Part::kPresent) {
+    q = normalise(q, weight(p, layer, "self_attention.q_layernorm"), spec.norm_epsilon);
+    k = normalise(k, weight(p, layer, "self_attention.k_layernorm"), spec.norm_epsilon);
+  } else if (gqa.qk_unit_norms == model::Part::kPresent) {
+    q = normalise(q, at::ones({dim}, at::kDouble), spec.norm_epsilon);
+    k = normalise(k, at::ones({dim}, at::kDouble), spec.norm_epsilon);
+  }
   const Rotary rope = rotary(spec.rope);
-  const Tensor q = rotated(qkv.narrow(2, 0, gqa.num_heads), rope, false);
-  const std::int64_t per_group = gqa.num_heads / gqa.num_query_groups;
-  const Tensor k =
-      rotated(qkv.narrow(2, gqa.num_heads, gqa.num_query_groups), rope, false).repeat_interleave(per_group, 2);
-  const Tensor v =
-      qkv.narrow(2, gqa.num_heads + gqa.num_query_groups, gqa.num_query_groups).repeat_interleave(per_group, 2);
-  const double scale = rope.softmax_factor / std::sqrt(static_cast<double>(gqa.head_dim));
-  return project(core_attention(q, k, v, scale).reshape({batch, seq, gqa.num_heads * gqa.head_dim}),
-                 weight(p, layer, "self_attention.linear_proj"));
-}
-
-Tensor gated(const Tensor& x, const Tensor& fc1, const Tensor& fc2) {
-  const Tensor pre = project(x, fc1);
-  const std::int64_t ffn = pre.size(-1) / 2;
-  return project(at::silu(pre.narrow(-1, 0, ffn)) * pre.narrow(-1, ffn, ffn), fc2);
-}
-
-/// c·E/(k·n²)·Σ_e P_e·n_e over the rows of prob_nE.
-Tensor balance_loss(const Tensor& prob_nE, const Tensor& chosen_nE, const model::RouterSpec& router) {
-  const auto n = static_cast<double>(prob_nE.size(0));
-  const double factor = router.aux_loss_coefficient * static_cast<double>(router.num_experts) /
-                        (static_cast<double>(router.top_k) * n * n);
-  return (prob_nE.sum(0) * chosen_nE.sum(0)).sum() * factor;
+  if (turns(spec, layer)) {
+    const bool interleaved = spec.rope.pairs == model::RopePairs::kNeighbours;
+    q = rotated(q, documents.position, rope, interleaved);
+    k = rotated(k, documents.position, rope, interleaved);
+  }
+  const double scale = rope.softmax_factor / std::sqrt(static_cast<double>(dim));
+  Tensor context = core_attention(q, k.repeat_interleave(heads / groups, 2), v.repeat_interleave(heads / groups, 2),
+                                  scale, spec, layer, documents, extra_logits(spec, layer, p));
+  if (has_gate) context = context * gate.sigmoid();
+  return project_out(context.reshape({batch, seq, heads * dim}), spec, layer, p);
 }
 
 }  // namespace
@@ -193,72 +267,82 @@ double worst_gradient_error(const nn::ParameterStore& store, const ReferencePara
   return largest;
 }
 
-Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p) {
-  if (const auto* latent = std::get_if<MlaSpec>(&spec.attention)) return mla(x_BSH, spec, *latent, layer, p);
-  return gqa(x_BSH, spec, std::get<GqaSpec>(spec.attention), layer, p);
-}
-
-ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p) {
-  if (spec.layers.at(static_cast<std::size_t>(layer)) == model::LayerKind::kDense) {
-    return {gated(x_BSH, weight(p, layer, "mlp.linear_fc1"), weight(p, layer, "mlp.linear_fc2")), {}};
-  }
-  const model::MoeSpec& moe = *spec.moe;
-  const model::RouterSpec& router = moe.router;
-  const Tensor x = x_BSH.reshape({-1, spec.hidden_size});
-  const Tensor logits = project(x, weight(p, layer, "mlp.router"));
-  const Tensor all = logits.softmax(-1);
-  const Tensor index = std::get<1>(logits.topk(router.top_k, -1));
-  const Tensor chosen = at::zeros_like(logits).scatter(-1, index, 1.0).detach();
-  // Probabilities as a dense [T, E]: a second road to the same thing as our sorted rows.
-  Tensor gates = router.softmax_order == model::SoftmaxOrder::kPre
-                     ? all * chosen
-                     : logits.masked_fill(chosen.eq(0.0), -std::numeric_limits<double>::infinity()).softmax(-1);
-  gates = gates * router.scaling_factor;
-  Tensor y = at::zeros_like(x);
-  for (std::int64_t e = 0; e < router.num_experts; ++e) {
-    const Tensor out = gated(x, weight(p, layer, "mlp.experts.linear_fc1").select(0, e),
-                             weight(p, layer, "mlp.experts.linear_fc2").select(0, e));
-    y = y + out * gates.select(1, e).unsqueeze(1);
-  }
-  if (moe.shared_ffn_hidden_size > 0) {
-    y = y +
-        gated(x, weight(p, layer, "mlp.shared_experts.linear_fc1"), weight(p, layer, "mlp.shared_experts.linear_fc2"));
-  }
-  Tensor aux = at::zeros({}, at::kDouble);
-  const std::int64_t batch = x_BSH.size(0);
-  const std::int64_t seq = x_BSH.size(1);
-  if (router.load_balancing == model::LoadBalancing::kAuxLoss) aux = balance_loss(all, chosen, router);
-  if (router.load_balancing == model::LoadBalancing::kSeqAuxLoss) {
-    for (std::int64_t b = 0; b < batch; ++b) {
-      aux = aux + balance_loss(all.narrow(0, b * seq, seq), chosen.narrow(0, b * seq, seq), router) /
-                      static_cast<double>(batch);
-    }
-  }
-  return {y.view(x_BSH.sizes()), aux};
+Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
+                           const PackedDocuments& packed) {
+  const Documents documents = documents_of(x_BSH, packed);
+  if (const auto* latent = std::get_if<MlaSpec>(&spec.attention)) return mla(x_BSH, spec, *latent, layer, p, documents);
+  return gqa(x_BSH, spec, std::get<GqaSpec>(spec.attention), layer, p, documents);
 }
 
 Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
-                       Tensor* aux_loss) {
+                       Tensor* aux_loss, const PackedDocuments& packed) {
   const Tensor middle =
-      x_BSH +
-      reference_attention(normalise(x_BSH, weight(p, layer, "input_layernorm"), spec.norm_epsilon), spec, layer, p);
+      x_BSH + reference_attention(normalise(x_BSH, weight(p, layer, "input_layernorm"), spec.norm_epsilon), spec, layer,
+                                  p, packed);
   const ReferenceBlock block =
       reference_mlp(normalise(middle, weight(p, layer, "pre_mlp_layernorm"), spec.norm_epsilon), spec, layer, p);
   if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;
   return middle + block.y_BSH;
 }
 
+namespace {
+
+/// x[b, s + shift] where that is in the sequence and in the document of s, else 0; element by element.
+Tensor shifted(const Tensor& x_BS, std::int64_t shift, const Tensor& document_BS) {
+  Tensor result = at::zeros_like(x_BS);
+  for (std::int64_t b = 0; b < x_BS.size(0); ++b) {
+    for (std::int64_t s = 0; s + shift < x_BS.size(1); ++s) {
+      const bool is_same = !document_BS.defined() ||
+                           document_BS[b][s].item<std::int64_t>() == document_BS[b][s + shift].item<std::int64_t>();
+      if (is_same) result[b][s].copy_(x_BS[b][s + shift]);
+    }
+  }
+  return result;
+}
+
+Tensor token_losses(const Tensor& normed_BSH, const Tensor& output, const Tensor& labels_BS) {
+  return project(normed_BSH, output).log_softmax(-1).gather(-1, labels_BS.unsqueeze(-1)).squeeze(-1).neg();
+}
+
+}  // namespace
+
+Tensor ReferenceLoss::total(const ModelSpec& spec, double num_tokens) const {
+  Tensor total = loss_sum / num_tokens + aux_loss;
+  for (const Tensor& loss : mtp_losses)
+    total = total + loss * (spec.mtp_loss_scale / static_cast<double>(mtp_losses.size()));
+  return total;
+}
+
 ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, const Tensor& mask_BS,
-                              const ModelSpec& spec, const ReferenceParameters& p) {
+                              const ModelSpec& spec, const ReferenceParameters& p, const PackedDocuments& packed,
+                              const Tensor& document_BS) {
   const Tensor& embedding = p.at("embedding.word_embeddings.weight");
   ReferenceLoss result;
   result.aux_loss = at::zeros({}, at::kDouble);
   Tensor x = at::embedding(embedding, ids_BS);
-  for (int layer = 0; layer < spec.num_layers(); ++layer) x = reference_layer(x, spec, layer, p, &result.aux_loss);
+  if (spec.num_learned_positions > 0) {
+    const Tensor position = documents_of(x, packed).position.to(at::kLong);
+    x = x + at::embedding(p.at("embedding.position_embeddings.weight"), position);
+  }
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    x = reference_layer(x, spec, layer, p, &result.aux_loss, packed);
+  }
   const Tensor& output = spec.output_weight == model::OutputWeight::kOwn ? p.at("output_layer.weight") : embedding;
-  const Tensor logits = project(normalise(x, p.at("decoder.final_layernorm.weight"), spec.norm_epsilon), output);
-  const Tensor log_prob = logits.log_softmax(-1).gather(-1, labels_BS.unsqueeze(-1)).squeeze(-1);
-  result.loss_sum = (log_prob * mask_BS.to(at::kDouble)).sum().neg();
+  Tensor hidden = normalise(x, p.at("decoder.final_layernorm.weight"), spec.norm_epsilon);
+  result.loss_sum = (token_losses(hidden, output, labels_BS) * mask_BS.to(at::kDouble)).sum();
+  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
+    const auto own = [&](const char* name) { return p.at(fmt::format("mtp.layers.{}.{}.weight", depth, name)); };
+    const Tensor ids = shifted(ids_BS, depth + 1, document_BS);
+    const Tensor mask = shifted(mask_BS.to(at::kDouble), depth + 1, document_BS);
+    const Tensor joined = at::cat({normalise(at::embedding(embedding, ids), own("enorm"), spec.norm_epsilon),
+                                   normalise(hidden, own("hnorm"), spec.norm_epsilon)},
+                                  -1);
+    const Tensor y = reference_layer(project(joined, own("eh_proj")), spec, static_cast<int>(spec.num_layers()) + depth,
+                                     p, &result.aux_loss, packed);
+    hidden = normalise(y, own("final_layernorm"), spec.norm_epsilon);
+    const Tensor losses = token_losses(hidden, output, shifted(labels_BS, depth + 1, document_BS));
+    result.mtp_losses.push_back((losses * mask).sum() / mask.sum().clamp_min(1.0));
+  }
   return result;
 }
 

@@ -20,26 +20,49 @@ ReferenceParameters reference_parameters(const nn::ParameterStore& store);
 /// zero). `worst` names the parameter.
 double worst_gradient_error(const nn::ParameterStore& store, const ReferenceParameters& reference, std::string* worst);
 
-/// x_BSH -> attention's output [B, S, H].
-Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p);
+/// Packed samples: each token's position and the first token that it sees, [B, S] of any integer type. Undefined: the
+/// sequence is one document.
+struct PackedDocuments {
+  Tensor position_BS;
+  Tensor first_key_BS;
+};
 
-/// Output and auxiliary loss (coefficient included) of a dense or MoE block on the normed input x_BSH.
+/// x_BSH -> attention's output [B, S, H].
+Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                           const PackedDocuments& packed = {});
+
+/// What a router's input may have beside the tokens. Tensors undefined: not there.
+struct ReferenceRouting {
+  Tensor jitter_TH;        // factors of the router's input
+  Tensor is_routed_T;      // bool
+  Tensor earlier_count_E;  // for the global loss: counts of the step's earlier micro-batches, added up
+  std::int64_t num_earlier = 0;
+};
+
+/// Output and losses (coefficients included) of a dense or MoE block on the normed input x_BSH. In reference_mlp.cpp.
 struct ReferenceBlock {
   Tensor y_BSH;
   Tensor aux_loss;  // undefined in a dense block
+  Tensor count_E;   // choices of each expert
 };
-ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer,
-                             const ReferenceParameters& p);
+ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                             const ReferenceRouting& routing = {});
 
 Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
-                       Tensor* aux_loss);
+                       Tensor* aux_loss, const PackedDocuments& packed = {});
 
-/// ids and labels [B, S]: masked sum of token losses, and the sum of the layers' auxiliary losses.
+/// ids and labels [B, S]: masked sum of token losses, the sum of the layers' auxiliary losses, and each prediction
+/// depth's mean loss over its own tokens.
 struct ReferenceLoss {
   Tensor loss_sum;
   Tensor aux_loss;
+  std::vector<Tensor> mtp_losses;
+
+  /// What a step's gradients are of.
+  Tensor total(const model::ModelSpec& spec, double num_tokens) const;
 };
 ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, const Tensor& mask_BS,
-                              const model::ModelSpec& spec, const ReferenceParameters& p);
+                              const model::ModelSpec& spec, const ReferenceParameters& p,
+                              const PackedDocuments& packed = {}, const Tensor& document_BS = {});
 
 }  // namespace primus::test

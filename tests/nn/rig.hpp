@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 
 #include "engine/step_runner.hpp"
+#include "nn/mtp_input.hpp"
 #include "nn/specs.hpp"
 #include "support/tensors.hpp"
 
@@ -24,15 +25,25 @@ inline Data random_data(const model::ModelSpec& spec, model::BatchShape batch, s
 
 /// A model with its parameters, optimizer and runner.
 struct Rig {
-  Rig(const model::ModelSpec& model_spec, const model::NumericPolicy& policy, model::LossFusion fusion,
-      model::BatchShape micro_batch, at::Device device = at::kCPU)
+  Rig(const model::ModelSpec& model_spec, const engine::StepSettings& settings,
+      const model::OptimizerSpec& optimizer_spec, at::Device device = at::kCPU)
       : spec(model_spec),
-        store(model::model_parameters(spec), policy, 5, device),
-        model(spec, policy, fusion, store),
-        optimizer(store, policy, {}),
-        runner(spec, {.policy = policy, .loss_fusion = fusion, .micro_batch = micro_batch, .clip_grad = 0.0}, model,
-               store, optimizer),
-        statistics(ops::to_aten(policy.statistics)) {}
+        micro_batch(settings.micro_batch),
+        store(model::training_parameters(spec), settings.policy, 5, device),
+        model(spec, settings.policy, settings.loss_fusion, store),
+        optimizer(store, settings.policy, optimizer_spec),
+        runner(spec, settings, model, store, optimizer),
+        statistics(ops::to_aten(settings.policy.statistics)) {}
+  Rig(const model::ModelSpec& model_spec, const model::NumericPolicy& policy, model::LossFusion fusion,
+      model::BatchShape batch, at::Device device = at::kCPU)
+      : Rig(model_spec,
+            {.policy = policy,
+             .loss_fusion = fusion,
+             .micro_batch = batch,
+             .clip_grad = 0.0,
+             .recompute = {},
+             .loss_scale = {}},
+            {}, device) {}
 
   std::vector<nn::MicroBatchInput> cut(const Data& data, std::int64_t sequences) const {
     std::vector<nn::MicroBatchInput> micro_batches;
@@ -41,26 +52,39 @@ struct Rig {
           {.ids_T = data.ids_BS.narrow(0, begin, sequences).reshape({-1}).to(store.device()),
            .loss = {.label_T = data.labels_BS.narrow(0, begin, sequences).reshape({-1}).to(store.device()),
                     .mask_T = data.mask_BS.narrow(0, begin, sequences).reshape({-1}).to(statistics).to(store.device()),
-                    .inverse_num_tokens = 1.0 / data.num_tokens()}});
+                    .inverse_num_tokens = 1.0 / data.num_tokens()},
+           .document_T = {},
+           .depths = {}});
     }
     return micro_batches;
   }
 
   /// One step at learning rate 0: gradients are left, weights are not moved.
   engine::StepResult step(const Data& data, std::int64_t sequences, double learning_rate = 0.0) {
-    const std::vector<nn::MicroBatchInput> micro_batches = cut(data, sequences);
     const schedule::Schedule table = schedule::one_forward_one_backward(
-        {.num_ranks = 1, .num_micro_batches = static_cast<int>(micro_batches.size())});
-    return runner.run(table.actions({0}), {.micro_batches = micro_batches,
-                                           .num_tokens = data.num_tokens(),
-                                           .learning_rate = learning_rate,
-                                           .weight_decay = 0.1});
+        {.num_ranks = 1, .num_micro_batches = static_cast<int>(data.ids_BS.size(0) / sequences)});
+    return step_with(data, sequences, table.actions({0}), learning_rate);
+  }
+
+  /// The same with actions of the test's own.
+  engine::StepResult step_with(const Data& data, std::int64_t sequences, const std::vector<schedule::Action>& actions,
+                               double learning_rate = 0.0) {
+    std::vector<nn::MicroBatchInput> micro_batches = cut(data, sequences);
+    std::vector<double> depth_counts =
+        nn::add_depths(micro_batches, {.num_sequences = sequences, .seq_length = micro_batch.seq_length},
+                       spec.num_mtp_layers, spec.mtp_loss_scale);
+    return runner.run(actions,
+                      {.micro_batches = micro_batches,
+                       .num_tokens = data.num_tokens(),
+                       .depth_num_tokens = std::move(depth_counts),
+                       .rates = {.learning_rate = learning_rate, .weight_decay = 0.1, .end_learning_rate = {}}});
   }
 
   model::ModelSpec spec;
+  model::BatchShape micro_batch;
   nn::ParameterStore store;
   nn::Model model;
-  engine::AdamWOptimizer optimizer;
+  engine::Optimizer optimizer;
   engine::StepRunner runner;
   at::ScalarType statistics;
 };

@@ -51,12 +51,54 @@ inline model::ModelSpec random_spec(std::uint64_t seed) {
   moe.router.top_k = pick(1, std::min<std::int64_t>(4, moe.router.num_experts));
   moe.router.softmax_order = pick(0, 1) == 0 ? model::SoftmaxOrder::kPre : model::SoftmaxOrder::kPost;
   moe.router.scaling_factor = pick(0, 1) == 0 ? 1.0 : 2.5;
-  moe.router.load_balancing = std::array{model::LoadBalancing::kNone, model::LoadBalancing::kAuxLoss,
-                                         model::LoadBalancing::kSeqAuxLoss}[static_cast<std::size_t>(pick(0, 2))];
-  moe.router.aux_loss_coefficient = moe.router.load_balancing == model::LoadBalancing::kNone ? 0.0 : 0.5;
+  moe.router.losses =
+      std::array<model::RouterLosses, 3>{{{}, {.aux = 0.5}, {.seq_aux = 0.5}}}[static_cast<std::size_t>(pick(0, 2))];
   moe.ffn_hidden_size = pick(1, 13);
   moe.shared_ffn_hidden_size = pick(0, 1) == 0 ? 0 : pick(1, 9);
   spec.moe = moe;
+  return spec;
+}
+
+/// Options of routing, experts and MLPs, half of them as they were. Those that change from one forward pass to the
+/// next, or with the micro-batch, are left to tests of their own.
+inline void randomise_mlp(model::ModelSpec& spec, std::uint64_t seed) {
+  std::mt19937_64 generator(seed * 104729 + 7);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
+  };
+  model::MoeSpec& moe = *spec.moe;
+  model::RouterSpec& router = moe.router;
+  using Function = model::ActivationSpec::Function;
+  spec.activation.function =
+      std::array{Function::kSilu, Function::kSilu,     Function::kQuickGelu,
+                 Function::kGelu, Function::kTanhGelu, Function::kSquaredRelu}[static_cast<std::size_t>(pick(0, 5))];
+  if (pick(0, 1) == 1) spec.mlp_gate = model::Part::kAbsent;
+  if (spec.mlp_gate == model::Part::kPresent) {
+    if (pick(0, 1) == 1) spec.activation.clamp = 0.8;
+    if (pick(0, 1) == 1) spec.activation.linear_offset = 1.0;
+  }
+  moe.shared_gate = moe.shared_ffn_hidden_size > 0 && pick(0, 1) == 1 ? model::Part::kPresent : model::Part::kAbsent;
+  router.score_function = std::array{model::ScoreFunction::kSoftmax, model::ScoreFunction::kSigmoid,
+                                     model::ScoreFunction::kSqrtSoftplus}[static_cast<std::size_t>(pick(0, 2))];
+  if (router.score_function != model::ScoreFunction::kSoftmax && pick(0, 1) == 1) {
+    router.expert_bias = model::RouterSpec::ExpertBias::kOn;
+  }
+  if (pick(0, 1) == 1) {
+    router.num_groups = pick(2, 4);
+    router.num_experts = *router.num_groups * pick(2, 3);
+    router.group_top_k = pick(1, *router.num_groups);
+    router.top_k = *router.group_top_k * pick(1, router.num_experts / *router.num_groups);
+    if (pick(0, 1) == 1) router.group_score = model::RouterSpec::GroupScore::kMax;
+  }
+  if (pick(0, 1) == 1) router.losses = {.aux = 0.2, .seq_aux = 0.3, .global_aux = 0.1, .z = 0.01};
+  if (pick(0, 2) == 0) router.logit_softcap = 2.0;
+  if (pick(0, 3) == 0) moe.probabilities_on = model::MoeSpec::ProbabilitiesOn::kInput;
+}
+
+/// random_spec, every second one with the options of randomise_mlp.
+inline model::ModelSpec random_mlp_spec(std::uint64_t seed) {
+  model::ModelSpec spec = random_spec(seed);
+  if (seed % 2 == 1) randomise_mlp(spec, seed);
   return spec;
 }
 

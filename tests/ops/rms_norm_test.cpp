@@ -112,6 +112,33 @@ TEST(RmsNormTest, MatchesFiniteDifferences) {
   EXPECT_LE(relative_error(main_grad, finite_difference([&](const Tensor& w_) { return loss(x, w_); }, weight)), 1e-7);
 }
 
+// Heads of tokens, at any distances, are rows like others: the same bits as of a dense matrix.
+TEST(RmsNormTest, HeadsOfTokensAreRows) {
+  std::mt19937_64 generator(25);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const std::int64_t tokens = 70, heads = 3, width = 24;
+    const Tensor fused = random_normal({tokens, heads + 4, width + 5}, dtype, generator);
+    const Tensor x = fused.narrow(1, 2, heads).narrow(2, 3, width);
+    const Tensor weight = random_normal({width}, dtype, generator);
+    const Tensor dy = random_normal({tokens, heads, width}, dtype, generator);
+    const auto results = [&](const Tensor& in, const Tensor& gradient, Tensor out, Tensor dx) {
+      Tensor rstd = poisoned({tokens * heads}, ops::accumulator_type(dtype));
+      Tensor main_grad = at::zeros({width}, ops::accumulator_type(dtype));
+      ops::rms_norm_forward(in, weight, kEpsilon, out, rstd);
+      Tensor again = poisoned(in.sizes().vec(), dtype);
+      ops::rms_norm_apply(in, weight, rstd, again);
+      EXPECT_TRUE(at::equal(again, out));
+      ops::rms_norm_backward(gradient, in, weight, rstd, dx, Write::kOverwrite, main_grad);
+      return std::vector<Tensor>{out.reshape({-1}), rstd, dx.reshape({-1}), main_grad};
+    };
+    const std::vector<std::int64_t> flat = {tokens * heads, width};
+    Tensor wide = poisoned({tokens, 2 * heads, width}, dtype);
+    const auto as_heads = results(x, dy, wide.narrow(1, 0, heads), wide.narrow(1, heads, heads));
+    const auto as_rows = results(x.reshape(flat), dy.view(flat), poisoned(flat, dtype), poisoned(flat, dtype));
+    for (std::size_t i = 0; i < as_rows.size(); ++i) EXPECT_TRUE(at::equal(as_heads[i], as_rows[i])) << i;
+  }
+}
+
 TEST(RmsNormTest, SameBitsWithAnyNumberOfThreads) {
   std::mt19937_64 generator(23);
   const Tensor x = random_normal({1001, 257}, at::kFloat, generator);

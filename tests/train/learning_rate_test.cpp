@@ -50,6 +50,21 @@ TEST(LearningRateTest, WarmupStableDecay) {
   EXPECT_NEAR(wsd.at(1100), 0.1, 1e-12);
 }
 
+TEST(WeightDecayTest, RampsFollowMegatronsCurves) {
+  using Style = WeightDecaySchedule::Style;
+  WeightDecaySchedule ramp{.style = Style::kLinear, .start = 0.1, .end = 0.5, .num_samples = 100};
+  EXPECT_DOUBLE_EQ(ramp.at(0), 0.1);
+  EXPECT_DOUBLE_EQ(ramp.at(25), 0.2);
+  EXPECT_DOUBLE_EQ(ramp.at(100), 0.5);
+  EXPECT_DOUBLE_EQ(ramp.at(200), 0.5);
+  ramp.style = Style::kCosine;
+  EXPECT_NEAR(ramp.at(0), 0.1, 1e-15);
+  EXPECT_NEAR(ramp.at(50), 0.3, 1e-15);
+  EXPECT_NEAR(ramp.at(25), 0.1 + 0.4 * 0.5 * (std::cos(std::numbers::pi * 0.75) + 1.0), 1e-15);
+  const WeightDecaySchedule constant{.style = Style::kConstant, .start = 0.1, .end = 0.1, .num_samples = 100};
+  EXPECT_DOUBLE_EQ(constant.at(7), 0.1);
+}
+
 TEST(LearningRateTest, WithoutWarmUpItStartsAtTheTop) {
   LearningRateSchedule linear = schedule(DecayStyle::kLinear);
   linear.warmup_samples = 0;

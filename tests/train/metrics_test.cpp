@@ -39,6 +39,19 @@ TEST(MetricsTest, ConsoleLineHasMegatronsShape) {
             " number of skipped iterations:   1 | number of nan iterations:   1 | memory: 3.00 MiB |");
 }
 
+TEST(MetricsTest, EachPredictionDepthHasALossOfItsOwn) {
+  IterationRecord record = sample();
+  record.mtp_losses = {6.5, 7.0};
+  record.loss_scale = 4096.0;
+  EXPECT_THAT(
+      console_line(record),
+      HasSubstr("lm loss: 5.950000E+00 | mtp_1 loss: 6.500000E+00 | mtp_2 loss: 7.000000E+00 | load_balancing"));
+  EXPECT_THAT(console_line(record), HasSubstr("loss scale: 4096.0 |"));
+  const nlohmann::json json = nlohmann::json::parse(json_line(record));
+  EXPECT_EQ(json["mtp_2_loss"], 7.0);
+  EXPECT_EQ(json["loss_scale"], 4096.0);
+}
+
 TEST(MetricsTest, DenseModelsHaveNoRouterFields) {
   IterationRecord record = sample();
   record.load_balancing_loss.reset();

@@ -2,6 +2,7 @@
 // it.
 #include "train/trainer.hpp"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -10,11 +11,13 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "base/files.hpp"
 #include "config/resolve.hpp"
 #include "data/prepare.hpp"
 #include "ops/allocator.hpp"
+#include "train/device_support.hpp"
 #include "train/interrupt.hpp"
 #include "train/run.hpp"
 
@@ -62,6 +65,19 @@ class TrainerTest : public ::testing::Test {
         .experiment;
   }
 
+  /// Data of many documents of a few tokens each.
+  std::string short_documents() const {
+    std::vector<std::string> inputs;
+    for (int i = 0; i < 60; ++i) {
+      const fs::path file = folder_ / fmt::format("short_{}.txt", i);
+      std::ofstream text(file);
+      for (int j = 0; j < 3 + i % 7; ++j) text << static_cast<char>('a' + (i * (j + 3) + j * j) % 26);
+      inputs.push_back(file.string());
+    }
+    data::prepare({.inputs = inputs, .output_prefix = (folder_ / "short").string()}, {});
+    return (folder_ / "short_text_document").string();
+  }
+
   RunSummary run(const config::Experiment& what) {
     Trainer trainer(what);
     Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
@@ -99,6 +115,160 @@ TEST_F(TrainerTest, TwoRunsAreBitEqual) {
   EXPECT_EQ(first, losses());
   run(experiment({"--seed", "4321"}));
   EXPECT_NE(first, losses());
+}
+
+// Keys of attention and positions reach the model: each changes what is computed, and the model still learns.
+TEST_F(TrainerTest, AttentionKeysReachTheModel) {
+  const std::vector<std::string> grouped = {"--multi_latent_attention",
+                                            "False",
+                                            "--qk_layernorm",
+                                            "False",
+                                            "--group_query_attention",
+                                            "True",
+                                            "--num_query_groups",
+                                            "1",
+                                            "--train_iters",
+                                            "6",
+                                            "--eval_iters",
+                                            "0"};
+  const auto loss_with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = grouped;
+    all.insert(all.end(), more.begin(), more.end());
+    const RunSummary summary = run(experiment(all));
+    EXPECT_EQ(summary.num_skipped, 0);
+    EXPECT_LT(summary.last_loss, summary.first_loss) << (more.empty() ? "" : more.front());
+    return summary.last_loss;
+  };
+  std::vector<std::vector<std::string>> variants = {
+      {},
+      {"--qk_layernorm", "True"},
+      {"--qk_l2_norm", "True"},
+      {"--attention_output_gate", "True"},
+      {"--softmax_type", "off-by-one"},
+      {"--use_sink_attention", "True"},
+      {"--use_sink_attention", "True", "--sink_sliding_window", "3"},
+      {"--use_sink_attention", "True", "--sink_sliding_window", "3", "--sink_window_even_layers_only", "False"},
+      {"--window_size", "3,0"},
+      {"--window_size", "3,0", "--window_attn_skip_freq", "2"},
+      {"--window_size", "3,0", "--window_attn_skip_freq", "[0,1]"},
+      {"--no_rope_freq", "2"},
+      {"--attn_logit_softcapping", "0.01"},
+      {"--rotary_percent", "0.5"},
+      {"--rotary_interleaved", "True"},
+      {"--rotary_seq_len_interpolation_factor", "4"},
+      {"--use_rope_scaling", "True", "--rope_scaling_factor", "4", "--original_max_position_embeddings", "16"},
+      {"--rope_type", "yarn", "--rotary_scaling_factor", "4", "--original_max_position_embeddings", "16"},
+      {"--rope_type", "yarn", "--rotary_scaling_factor", "4", "--original_max_position_embeddings", "16",
+       "--yarn_correction_range_round_to_int", "False"},
+      {"--position_embedding_type", "none"},
+      {"--position_embedding_type", "learned_absolute"}};
+  std::map<double, std::string> seen;
+  for (const std::vector<std::string>& variant : variants) {
+    const std::string name = fmt::format("{}", fmt::join(variant, " "));
+    const auto [same, is_new] = seen.emplace(loss_with(variant), name);
+    EXPECT_TRUE(is_new) << name << " computes what '" << same->second << "' computes";
+  }
+  // A learnt sink that begins at zero computes what a sink of zero does, until it moves; and a wide window nothing.
+  EXPECT_EQ(loss_with({"--window_size", "31,0"}), loss_with({}));
+  EXPECT_EQ(loss_with({"--softmax_type", "learnable"}), loss_with({"--use_sink_attention", "True"}));
+}
+
+// Documents of a few tokens side by side: masks and positions change the loss, and the model learns with both.
+TEST_F(TrainerTest, PackedDocumentsReachTheModel) {
+  const std::string prefix = short_documents();
+  std::vector<double> losses;
+  for (const char* keys : {"False False", "True False", "False True", "True True"}) {
+    const std::string positions = std::string(keys).substr(0, std::string(keys).find(' '));
+    const std::string mask = std::string(keys).substr(positions.size() + 1);
+    const RunSummary summary = run(
+        experiment({"--train_data_path", prefix, "--valid_data_path", prefix, "--train_iters", "8", "--eval_iters", "0",
+                    "--reset_position_ids", positions, "--reset_attention_mask", mask, "--eod_mask_loss", "True"}));
+    EXPECT_EQ(summary.num_skipped, 0);
+    EXPECT_LT(summary.last_loss, summary.first_loss);
+    for (const double other : losses) EXPECT_NE(summary.last_loss, other) << keys;
+    losses.push_back(summary.last_loss);
+  }
+}
+
+/// Every way to hold and to move the weights learns the same text from the experiment's keys alone.
+TEST_F(TrainerTest, EveryOptimizerAndPrecisionLearns) {
+  const double start = run(experiment({})).first_loss;
+  const std::vector<std::vector<std::string>> cases = {
+      {"--optimizer", "sgd", "--lr", "0.3"},
+      {"--optimizer", "lion", "--lr", "2e-3"},
+      {"--optimizer", "muon"},
+      {"--bf16", "True", "--grad_reduce_in_bf16", "True"},
+      {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer", "True",
+       "--main_grads_dtype", "bf16", "--main_params_dtype", "fp16", "--exp_avg_dtype", "fp8", "--exp_avg_sq_dtype",
+       "fp8"},
+      {"--fp16", "True", "--initial_loss_scale", "1024"},
+      {"--fp16", "True", "--loss_scale", "1024"},
+      {"--decoupled_lr", "1e-2", "--decoupled_min_lr", "1e-3"},
+      {"--weight_decay_incr_style", "cosine", "--start_weight_decay", "0.01", "--end_weight_decay", "0.1"}};
+  for (const auto& overrides : cases) {
+    const RunSummary summary = run(experiment(overrides));
+    EXPECT_NEAR(summary.first_loss, start, 0.05) << overrides[0] << " " << overrides[1];
+    EXPECT_LT(summary.last_loss, 0.9 * start) << overrides[0] << " " << overrides[1];
+    EXPECT_EQ(summary.num_skipped, 0) << overrides[0] << " " << overrides[1];
+  }
+}
+
+TEST_F(TrainerTest, RecomputationKeysChangeNoLoss) {
+  run(experiment({"--mtp_num_layers", "1", "--deterministic_mode", "True"}));
+  const std::vector<std::string> plain = losses();
+  const std::vector<std::vector<std::string>> cases = {
+      {"--recompute_granularity", "full", "--recompute_method", "uniform", "--recompute_num_layers", "2"},
+      {"--recompute_granularity", "full", "--recompute_method", "block", "--recompute_num_layers", "1"},
+      {"--recompute_granularity", "full", "--recompute_layer_ids", "1,2"},
+      {"--recompute_granularity", "selective"},
+      {"--recompute_granularity", "selective", "--recompute_modules", "[moe, mlp, mla_up_proj]"},
+      {"--moe_layer_recompute", "True"}};
+  for (std::vector<std::string> overrides : cases) {
+    overrides.insert(overrides.end(), {"--mtp_num_layers", "1", "--deterministic_mode", "True"});
+    run(experiment(overrides));
+    EXPECT_EQ(losses(), plain) << overrides[0] << " " << overrides[1] << " " << overrides[3];
+  }
+}
+
+TEST_F(TrainerTest, PredictionDepthsAreLoggedAndLearn) {
+  const RunSummary summary = run(experiment({"--mtp_num_layers", "2", "--eod_mask_loss", "True"}));
+  EXPECT_LT(summary.last_loss, 0.7 * summary.first_loss);
+  std::ifstream in(folder_ / "t/t/run/metrics.jsonl");
+  std::vector<double> second;
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t at = line.find("\"mtp_2_loss\":");
+    if (at != std::string::npos) second.push_back(std::stod(line.substr(at + 13)));
+  }
+  ASSERT_EQ(second.size(), 30U);
+  EXPECT_NEAR(second.front(), std::log(384.0), 0.3);
+  EXPECT_LT(second.back(), 0.9 * second.front());
+}
+
+/// A loss scale that overflows is no fault: it falls until steps succeed, even where NaN stops the run.
+TEST_F(TrainerTest, AnOverflowingLossScaleFallsAndTheRunGoesOn) {
+  const RunSummary summary = run(experiment({"--fp16", "True", "--initial_loss_scale", "67108864"}));
+  EXPECT_GT(summary.num_skipped, 0);
+  EXPECT_LT(summary.num_skipped, 25);
+  EXPECT_EQ(summary.num_iterations, 30);
+  EXPECT_TRUE(std::isfinite(summary.last_loss));
+}
+
+TEST_F(TrainerTest, AGpuNamesTheKeyThatItCannotTrain) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--fp16", "True"},
+      {"--optimizer", "muon"},
+      {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer", "True",
+       "--exp_avg_dtype", "fp8"}};
+  for (const auto& overrides : cases) {
+    try {
+      require_device_support(experiment(overrides), at::kCUDA);
+      FAIL() << "expected a refusal of " << overrides[0];
+    } catch (const UserError& error) {
+      const std::string key = overrides[overrides.size() - 2].substr(2);
+      EXPECT_EQ(std::string(error.what()).substr(0, key.size()), key) << error.what();
+    }
+    require_device_support(experiment(overrides), at::kCPU);
+  }
 }
 
 TEST_F(TrainerTest, EvaluationDoesNotTouchTraining) {

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "ops/adamw/adamw.hpp"
+#include "ops/adamw/adamw_arithmetic.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
@@ -29,6 +30,9 @@ void check_same(const Tensor& x, const Tensor& like, const char* name) {
 }
 [[gnu::always_inline]] inline bool is_nonfinite(at::BFloat16 x) {
   return (x.x & 0x7F80U) == 0x7F80U;
+}
+[[gnu::always_inline]] inline bool is_nonfinite(at::Half x) {
+  return (x.x & 0x7C00U) == 0x7C00U;
 }
 
 template <typename T>
@@ -91,46 +95,6 @@ void check_update(const Tensor& main_grad, const Tensor& master, const Tensor& e
                c10::toString(accumulator_type(weight.scalar_type())), c10::toString(weight.scalar_type()));
 }
 
-/// What one step multiplies by, in the accumulator's type.
-template <typename Acc>
-struct StepConstants {
-  Acc scale, beta1, one_minus_beta1, beta2, one_minus_beta2, first_correction, second_correction, epsilon, decay,
-      learning_rate;
-
-  StepConstants(const AdamWOptions& o, const UpdateGate& gate, Decays decays)
-      : scale(static_cast<Acc>(*gate.grad_scale_1.data_ptr<double>())),
-        beta1(static_cast<Acc>(o.beta1)),
-        one_minus_beta1(static_cast<Acc>(1.0 - o.beta1)),
-        beta2(static_cast<Acc>(o.beta2)),
-        one_minus_beta2(static_cast<Acc>(1.0 - o.beta2)),
-        epsilon(static_cast<Acc>(o.epsilon)),
-        decay(static_cast<Acc>(decays == Decays::kYes ? gate.rates_2.data_ptr<double>()[1] : 0.0)),
-        learning_rate(static_cast<Acc>(gate.rates_2.data_ptr<double>()[0])) {
-    const std::int64_t step = *gate.num_steps_1.data_ptr<std::int64_t>();
-    PRIMUS_CHECK(step >= 1, "adamw: the first step is 1, not {}", step);
-    first_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta1, static_cast<double>(step))));
-    second_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta2, static_cast<double>(step))));
-  }
-};
-
-template <typename T, typename Acc>
-void update(const StepConstants<Acc>& c, std::int64_t n, const Acc* grad, Acc* master, Acc* exp_avg, Acc* exp_avg_sq,
-            T* weight) {
-  // simd holds although weight may be the master itself: both are written with the same value.
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const Acc g = grad[i] * c.scale;
-    const Acc m = std::fma(c.beta1, exp_avg[i], c.one_minus_beta1 * g);
-    const Acc v = std::fma(c.beta2, exp_avg_sq[i], c.one_minus_beta2 * (g * g));
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    const Acc direction = (m * c.first_correction) / (std::sqrt(v * c.second_correction) + c.epsilon);
-    const Acc updated = std::fma(-c.learning_rate, std::fma(c.decay, master[i], direction), master[i]);
-    master[i] = updated;
-    weight[i] = to_storage<T>(updated);
-  }
-}
-
 }  // namespace
 
 UpdateGate make_update_gate(at::Device device) {
@@ -164,14 +128,14 @@ void adamw_step(const AdamWOptions& options, const UpdateGate& gate, Decays deca
   dispatch_floating(weight.scalar_type(), "adamw_step", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const StepConstants<Acc> constants(options, gate, decays);
+    const AdamWConstants<Acc> constants(options, gate, decays);
     const Acc* grad = main_grad.data_ptr<Acc>();
     Acc* value = master.data_ptr<Acc>();
     Acc* first = exp_avg.data_ptr<Acc>();
     Acc* second = exp_avg_sq.data_ptr<Acc>();
     T* copy = weight.data_ptr<T>();
     at::parallel_for(0, master.numel(), kUpdatesPerTask, [&](std::int64_t begin, std::int64_t end) {
-      update(constants, end - begin, grad + begin, value + begin, first + begin, second + begin, copy + begin);
+      adamw_update(constants, end - begin, grad + begin, value + begin, first + begin, second + begin, copy + begin);
     });
   });
 }

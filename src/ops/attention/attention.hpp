@@ -5,14 +5,28 @@
 
 namespace primus::ops {
 
-/// context_BSAV = softmax(scale · q·kᵀ, causal) · v; lse_BAS (fp32 or fp64) = log Σ exp of each query's scores.
+/// What a query sees and how its scores become weights; the defaults are plain causal attention.
+struct AttentionOptions {
+  double scale = 1.0;
+  std::int64_t window = 0;  // keys that a query sees, itself included; 0: every one up to itself
+  double softcap = 0.0;     // scores become softcap · tanh(score / softcap); 0: they stay
+  Tensor first_key_BS;      // int32: first key that each query sees, never falling (packed documents); undefined: key 0
+  Tensor sink_A;            // a logit a head, without a value, in every softmax (fp32 or fp64); undefined: none
+};
+
+/// context_BSAV = softmax(scale · q·kᵀ, causal) · v; lse_BAS (fp32 or fp64) = log Σ exp of each query's scores, the
+/// sink's included.
 /// q [B,S,A,D], k [B,S,G,D], v [B,S,G,V], context [B,S,A,V]: any strides, innermost 1.
-void attention_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, double scale,
-                       Tensor& context_BSAV, Tensor& lse_BAS);
+void attention_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV,
+                       const AttentionOptions& options, Tensor& context_BSAV, Tensor& lse_BAS);
 
 /// dq, dk, dv (same shapes as q, k, v; overwritten) from dcontext and what forward left.
 void attention_backward(const Tensor& dcontext_BSAV, const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV,
-                        const Tensor& context_BSAV, const Tensor& lse_BAS, double scale, Tensor& dq_BSAD,
-                        Tensor& dk_BSGD, Tensor& dv_BSGV);
+                        const Tensor& context_BSAV, const Tensor& lse_BAS, const AttentionOptions& options,
+                        Tensor& dq_BSAD, Tensor& dk_BSGD, Tensor& dv_BSGV);
+
+/// The sinks' main gradient (fp32 or fp64) += −Σ_BS exp(sink − lse) · (dcontext · context).
+void attention_sink_backward(const Tensor& dcontext_BSAV, const Tensor& context_BSAV, const Tensor& lse_BAS,
+                             const Tensor& sink_A, Tensor& main_grad_A);
 
 }  // namespace primus::ops

@@ -3,7 +3,7 @@
 // the queries packed once a head, each of the five products then reads one operand in place and one packed.
 //   P = exp(scale · K·Qᵀ − lse)   dP = V·dOᵀ   dS = scale · P ∘ (dP − delta), delta = Σ_v dO · O
 //   dV = P·dO   dK = dS·Q   dQ = dSᵀ·K
-#include "ops/attention/attention_common.hpp"
+#include "ops/attention/visible_keys.hpp"
 
 namespace primus::ops::attention {
 
@@ -28,9 +28,11 @@ class Backward {
   static constexpr std::int64_t kTileStride = kBackwardQueries + kTilePadding;
   static_assert(kBackwardKeys % kPanel == 0 && kBackwardQueries % kPanel == 0);
 
-  Backward(const Sizes& sizes, const BackwardTensors& tensors, double scale)
+  Backward(const Sizes& sizes, const BackwardTensors& tensors, const AttentionOptions& options)
       : sizes_(sizes),
-        scale_(static_cast<Acc>(scale)),
+        visible_(sizes, options),
+        scale_(static_cast<Acc>(options.scale)),
+        softcap_(static_cast<Acc>(options.softcap)),
         padded_sequence_(tile::round_up(sizes.sequence, kPanel)),
         padded_query_(tile::round_up(sizes.query_size, kPanel)),
         padded_value_(tile::round_up(sizes.value_size, kPanel)),
@@ -197,7 +199,8 @@ class Backward {
       const std::int64_t place = block % (2 * slices_);
       if (std::min(place, 2 * slices_ - 1 - place) != index) continue;
       const std::int64_t first_key = block * kBackwardKeys;
-      for (std::int64_t first_query = first_key; first_query < sizes_.sequence; first_query += kBackwardQueries) {
+      const std::int64_t last_query = visible_.last_query(pair.batch, first_key + kBackwardKeys - 1);
+      for (std::int64_t first_query = first_key; first_query <= last_query; first_query += kBackwardQueries) {
         if (turn == 0 && first_query == first_key) {
           tile_pair<Write::kOverwrite>(pair, turn, first_key, first_query, dq, tiles);
         } else {
@@ -216,7 +219,7 @@ class Backward {
     const std::int64_t queries = std::min(kBackwardQueries, sizes_.sequence - first_query);
     Acc* weights = tiles;
     Acc* dscores = tiles + kBackwardKeys * kTileStride;
-    const Block block{first_key, first_query, keys, queries};
+    const Block block{visible_, pair.batch, first_key, first_query, keys, queries};
     score_tile(block, pair.key_rows, pair.query_transposed, sizes_.query_size, weights);
     score_tile(block, pair.value_rows, pair.dcontext_transposed, sizes_.value_size, dscores);
     const std::int64_t lse_offset = (pair.batch * sizes_.heads + head_of(pair, turn)) * sizes_.sequence;
@@ -226,14 +229,23 @@ class Backward {
     query_tile(block, dscores, pair.key_columns, dq);
   }
 
+  // Keys and queries are counted from the block's first.
   struct Block {
-    std::int64_t first_key, first_query, keys, queries;
+    const VisibleKeys& visible;
+    std::int64_t batch, first_key, first_query, keys, queries;
 
-    // First query of the block that sees a key, and number of the block's keys that a query sees.
+    // Queries of the block that see a key: first_seeing … end_seeing.
     std::int64_t first_seeing(std::int64_t key) const {
-      return std::max<std::int64_t>(0, first_key + key - first_query);
+      return std::clamp<std::int64_t>(first_key + key - first_query, 0, queries);
     }
-    std::int64_t seen_by(std::int64_t query) const {
+    std::int64_t end_seeing(std::int64_t key) const {
+      return std::clamp<std::int64_t>(visible.last_query(batch, first_key + key) - first_query + 1, 0, queries);
+    }
+    // Keys of the block that a query sees: first_seen … end_seen.
+    std::int64_t first_seen(std::int64_t query) const {
+      return std::clamp<std::int64_t>(visible.first_key(batch, first_query + query) - first_key, 0, keys);
+    }
+    std::int64_t end_seen(std::int64_t query) const {
       return std::clamp<std::int64_t>(first_query + query - first_key + 1, 0, keys);
     }
   };
@@ -242,8 +254,8 @@ class Backward {
   void score_tile(const Block& block, const Acc* rows, const Acc* panels, std::int64_t depth, Acc* target) const {
     for (std::int64_t query = 0; query < block.queries; query += kPanel) {
       const Acc* panel = panels + (block.first_query + query) * depth;
-      const std::int64_t seen = block.seen_by(query + kPanel - 1);
-      for (std::int64_t key = 0; key < seen; key += tile::kGroup) {
+      const std::int64_t end = block.end_seen(query + kPanel - 1);
+      for (std::int64_t key = block.first_seen(query) / tile::kGroup * tile::kGroup; key < end; key += tile::kGroup) {
         tile::multiply_group<Acc, Write::kOverwrite>(std::min(tile::kGroup, block.keys - key),
                                                      {rows + (block.first_key + key) * depth, depth}, panel, depth,
                                                      target + key * kTileStride + query, kTileStride);
@@ -257,14 +269,36 @@ class Backward {
     for (std::int64_t key = 0; key < block.keys; ++key) {
       Acc* weight = weights + key * kTileStride;
       Acc* dscore = dscores + key * kTileStride;
-      const std::int64_t first = std::min(block.first_seeing(key), block.queries);
+      const std::int64_t first = block.first_seeing(key);
+      const std::int64_t end = std::max(first, block.end_seeing(key));
+      const std::int64_t start = first / tile::kLanes<Acc> * tile::kLanes<Acc>;
+      if (softcap_ > 0) {
+        capped_row(start, end, lse, delta, weight, dscore);
+      } else {
 #pragma omp simd
-      for (std::int64_t query = first / tile::kLanes<Acc> * tile::kLanes<Acc>; query < block.queries; ++query) {
-        weight[query] = fast_exp(weight[query] - lse[query]);
-        dscore[query] = weight[query] * (dscore[query] - delta[query]) * scale_;
+        for (std::int64_t query = start; query < end; ++query) {
+          weight[query] = fast_exp(weight[query] - lse[query]);
+          dscore[query] = weight[query] * (dscore[query] - delta[query]) * scale_;
+        }
       }
       std::fill_n(weight, first, Acc{0});
       std::fill_n(dscore, first, Acc{0});
+      std::fill(weight + end, weight + block.queries, Acc{0});
+      std::fill(dscore + end, dscore + block.queries, Acc{0});
+    }
+  }
+
+  // The same with u = tanh(score / softcap): the weight is exp(softcap · u − lse), and dS has the factor 1 − u².
+  void capped_row(std::int64_t start, std::int64_t end, const Acc* lse, const Acc* delta, Acc* weight,
+                  Acc* dscore) const {
+    const Acc cap = softcap_;
+    const Acc inverse = Acc{1} / cap;
+    const Acc scale = scale_;
+#pragma omp simd
+    for (std::int64_t query = start; query < end; ++query) {
+      const Acc bounded = fast_tanh(weight[query] * inverse);
+      weight[query] = fast_exp(cap * bounded - lse[query]);
+      dscore[query] = weight[query] * (dscore[query] - delta[query]) * scale * (Acc{1} - bounded * bounded);
     }
   }
 
@@ -273,11 +307,12 @@ class Backward {
   void key_tile(const Block& block, const Acc* source, const Acc* panels, std::int64_t width, Acc* target) const {
     for (std::int64_t column = 0; column < width; column += kPanel) {
       for (std::int64_t key = 0; key < block.keys; key += tile::kGroup) {
-        const std::int64_t first = std::min(block.first_seeing(key), block.queries);
+        const std::int64_t count = std::min(tile::kGroup, block.keys - key);
+        const std::int64_t first = block.first_seeing(key);
         const Acc* panel = panels + column * sizes_.sequence + (block.first_query + first) * kPanel;
-        tile::multiply_group<Acc, write>(
-            std::min(tile::kGroup, block.keys - key), {source + key * kTileStride + first, kTileStride}, panel,
-            block.queries - first, target + (block.first_key + key) * width + column, width);
+        tile::multiply_group<Acc, write>(count, {source + key * kTileStride + first, kTileStride}, panel,
+                                         std::max<std::int64_t>(0, block.end_seeing(key + count - 1) - first),
+                                         target + (block.first_key + key) * width + column, width);
       }
     }
   }
@@ -285,11 +320,13 @@ class Backward {
   // dq[queries] += tileᵀ · keys.
   void query_tile(const Block& block, const Acc* dscores, const Acc* panels, Acc* dq) const {
     for (std::int64_t column = 0; column < padded_query_; column += kPanel) {
-      const Acc* panel = panels + column * sizes_.sequence + block.first_key * kPanel;
       for (std::int64_t query = 0; query < block.queries; query += tile::kGroup) {
         const std::int64_t count = std::min(tile::kGroup, block.queries - query);
+        const std::int64_t first = block.first_seen(query);
+        const Acc* panel = panels + column * sizes_.sequence + (block.first_key + first) * kPanel;
         tile::multiply_group<Acc, Write::kAccumulate>(
-            count, {dscores + query, 1, kTileStride}, panel, block.seen_by(query + count - 1),
+            count, {dscores + first * kTileStride + query, 1, kTileStride}, panel,
+            std::max<std::int64_t>(0, block.end_seen(query + count - 1) - first),
             dq + (block.first_query + query) * padded_query_ + column, padded_query_);
       }
     }
@@ -322,7 +359,8 @@ class Backward {
   }
 
   Sizes sizes_;
-  Acc scale_;
+  VisibleKeys visible_;
+  Acc scale_, softcap_;
   std::int64_t padded_sequence_, padded_query_, padded_value_;
   std::int64_t slices_ = 1;
   Heads<T> dcontext_, q_, k_, v_, context_, dq_, dk_, dv_;

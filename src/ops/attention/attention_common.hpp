@@ -49,6 +49,15 @@ inline Sizes sizes_of(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& 
   return sizes;
 }
 
+// The heads' sink logits, or nullptr.
+template <typename Acc>
+const Acc* sink_data(const Sizes& sizes, const Tensor& sink_A) {
+  if (!sink_A.defined()) return nullptr;
+  PRIMUS_CHECK(sink_A.is_contiguous() && sink_A.numel() == sizes.heads, "attention: shape of the sinks");
+  PRIMUS_CHECK(sink_A.scalar_type() == c10::CppTypeToScalarType<Acc>::value, "attention: element type of the sinks");
+  return sink_A.data_ptr<Acc>();
+}
+
 template <typename Acc>
 Tensor scratch(std::int64_t rows, std::int64_t elements) {
   return at::empty({rows, elements}, c10::CppTypeToScalarType<Acc>::value);

@@ -1,6 +1,6 @@
-// cuDNN's fused attention for bf16 and the head sizes that it takes; elsewhere (fp32, which only tests use, odd head
-// sizes, single tokens, a build without cuDNN's headers) attention_plain: the same sums through matrix products in
-// blocks of queries.
+// cuDNN's fused attention, for plain causal attention in bf16 and the head sizes that it takes; elsewhere (windows,
+// documents, sinks, bounded scores; fp32, which only tests use; odd head sizes, single tokens, a build without cuDNN's
+// headers) attention_plain: the same sums through matrix products in blocks of queries.
 #include "ops/attention/attention_plain.hpp"
 #include "ops/cuda_table.hpp"
 #ifdef PRIMUS_HAS_CUDNN
@@ -12,27 +12,29 @@ namespace {
 
 using at::Tensor;
 
-void forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, double scale, Tensor& context_BSAV,
-             Tensor& lse_BAS) {
+void forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, const AttentionOptions& options,
+             Tensor& context_BSAV, Tensor& lse_BAS) {
   if (context_BSAV.numel() == 0) return;
 #ifdef PRIMUS_HAS_CUDNN
-  if (fits_cudnn(q_BSAD, v_BSGV)) return attention_cudnn_forward(q_BSAD, k_BSGD, v_BSGV, scale, context_BSAV, lse_BAS);
+  if (fits_cudnn(q_BSAD, v_BSGV, options)) {
+    return attention_cudnn_forward(q_BSAD, k_BSGD, v_BSGV, options.scale, context_BSAV, lse_BAS);
+  }
 #endif
-  attention_plain_forward(q_BSAD, k_BSGD, v_BSGV, scale, context_BSAV, lse_BAS);
+  attention_plain_forward(q_BSAD, k_BSGD, v_BSGV, options, context_BSAV, lse_BAS);
 }
 
 void backward(const Tensor& dcontext_BSAV, const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV,
-              const Tensor& context_BSAV, const Tensor& lse_BAS, double scale, Tensor& dq_BSAD, Tensor& dk_BSGD,
-              Tensor& dv_BSGV) {
+              const Tensor& context_BSAV, const Tensor& lse_BAS, const AttentionOptions& options, Tensor& dq_BSAD,
+              Tensor& dk_BSGD, Tensor& dv_BSGV) {
   if (context_BSAV.numel() == 0) return;
 #ifdef PRIMUS_HAS_CUDNN
-  if (fits_cudnn(q_BSAD, v_BSGV)) {
+  if (fits_cudnn(q_BSAD, v_BSGV, options)) {
     return attention_cudnn_backward(
-        {dcontext_BSAV, q_BSAD, k_BSGD, v_BSGV, context_BSAV, lse_BAS, dq_BSAD, dk_BSGD, dv_BSGV}, scale);
+        {dcontext_BSAV, q_BSAD, k_BSGD, v_BSGV, context_BSAV, lse_BAS, dq_BSAD, dk_BSGD, dv_BSGV}, options.scale);
   }
 #endif
   attention_plain_backward({dcontext_BSAV, q_BSAD, k_BSGD, v_BSGV, context_BSAV, lse_BAS, dq_BSAD, dk_BSGD, dv_BSGV},
-                           scale);
+                           options);
 }
 
 }  // namespace
@@ -40,6 +42,7 @@ void backward(const Tensor& dcontext_BSAV, const Tensor& q_BSAD, const Tensor& k
 void register_attention(CudaOps& ops) {
   ops.attention_forward = forward;
   ops.attention_backward = backward;
+  ops.attention_sink_backward = attention_plain_sink_backward;
 }
 
 }  // namespace primus::ops::cuda

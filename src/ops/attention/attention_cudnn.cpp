@@ -141,7 +141,9 @@ Key key_of(const Tensor& q, std::int64_t direction, double scale) {
 
 }  // namespace
 
-bool fits_cudnn(const Tensor& q_BSAD, const Tensor& v_BSGV) {
+bool fits_cudnn(const Tensor& q_BSAD, const Tensor& v_BSGV, const AttentionOptions& options) {
+  if (options.softcap > 0.0 || options.sink_A.defined() || options.first_key_BS.defined()) return false;
+  if (options.window > 0 && options.window < q_BSAD.size(1)) return false;
   const std::int64_t query_size = q_BSAD.size(3);
   const std::int64_t value_size = v_BSGV.size(3);
   const bool sizes = (query_size <= kLargestHead && value_size <= kLargestHead) ||

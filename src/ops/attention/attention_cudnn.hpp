@@ -1,7 +1,7 @@
 #pragma once
 // cuDNN's fused attention as graphs of our own: it reads and writes the layers' tensors in place, whatever their
 // strides.
-#include "ops/dtype.hpp"
+#include "ops/attention/attention.hpp"
 
 namespace primus::ops::cuda {
 
@@ -11,8 +11,9 @@ struct CudnnGradients {
   Tensor &dq_BSAD, &dk_BSGD, &dv_BSGV;
 };
 
-/// Can cuDNN do it on this device: bf16, Hopper or later, head sizes that its kernels have, more than one query.
-bool fits_cudnn(const Tensor& q_BSAD, const Tensor& v_BSGV);
+/// Can cuDNN do it on this device: plain causal attention, bf16, Hopper or later, head sizes that its kernels have,
+/// more than one query.
+bool fits_cudnn(const Tensor& q_BSAD, const Tensor& v_BSGV, const AttentionOptions& options);
 
 /// The contract of attention_forward.
 void attention_cudnn_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, double scale,

@@ -2,7 +2,7 @@
 // Forward pass of blockwise causal attention, one query block at a time.
 #include <limits>
 
-#include "ops/attention/attention_common.hpp"
+#include "ops/attention/visible_keys.hpp"
 
 namespace primus::ops::attention {
 
@@ -17,10 +17,13 @@ class Forward {
   static constexpr std::int64_t kPanel = tile::kPanel<Acc>;
   static constexpr std::int64_t kTileStride = kForwardKeys + kTilePadding;
 
-  Forward(const Sizes& sizes, const Tensor& q, const Tensor& k, const Tensor& v, double scale, Tensor& context,
-          Tensor& lse)
+  Forward(const Sizes& sizes, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+          Tensor& context, Tensor& lse)
       : sizes_(sizes),
-        scale_(static_cast<Acc>(scale)),
+        visible_(sizes, options),
+        scale_(static_cast<Acc>(options.scale)),
+        softcap_(static_cast<Acc>(options.softcap)),
+        sinks_(sink_data<Acc>(sizes, options.sink_A)),
         padded_value_(tile::round_up(sizes.value_size, kPanel)),
         q_(as_heads<T>(q, sizes, sizes.heads, sizes.query_size, "q")),
         k_(as_heads<T>(k, sizes, sizes.groups, sizes.query_size, "k")),
@@ -90,108 +93,160 @@ class Forward {
     }
   }
 
+  // Up to kForwardQueries queries against up to kForwardKeys keys. Keys are counted from the tile's first.
+  struct Tile {
+    std::int64_t batch, first_query, first_key, rows;
+  };
+  struct Span {
+    std::int64_t begin, end;
+    bool is_empty() const { return begin >= end; }
+  };
+  struct Running {
+    Acc *output, *maximum, *sum;
+  };
+
+  // Keys of the tile that its queries row … last_row see, one of them at least.
+  Span seen(const Tile& tile, std::int64_t row, std::int64_t last_row) const {
+    return {std::clamp<std::int64_t>(visible_.first_key(tile.batch, tile.first_query + row) - tile.first_key, 0,
+                                     kForwardKeys),
+            std::clamp<std::int64_t>(tile.first_query + last_row - tile.first_key + 1, 0, kForwardKeys)};
+  }
+
   // softmax(scores) · v of up to kForwardQueries queries, tile of keys by tile of keys, with the running maximum and
   // sum of each query.
   void query_block(std::int64_t pair, std::int64_t turn, std::int64_t block, const Acc* packed, Acc* buffer) const {
     const std::int64_t batch = pair / sizes_.groups;
     const std::int64_t head = pair % sizes_.groups * sizes_.heads_per_group() + turn;
     const std::int64_t first_query = block * kForwardQueries;
-    const Acc* keys = packed;
-    const Acc* values = packed + key_elements();
     const std::int64_t rows = std::min(kForwardQueries, sizes_.sequence - first_query);
     Acc* scores = buffer;
-    Acc* output = scores + kForwardQueries * kTileStride;
-    Acc* maximum = output + kForwardQueries * padded_value_;
-    Acc* sum = maximum + kForwardQueries;
-    Acc* queries = sum + kForwardQueries;
+    Running running{};
+    running.output = scores + kForwardQueries * kTileStride;
+    running.maximum = running.output + kForwardQueries * padded_value_;
+    running.sum = running.maximum + kForwardQueries;
+    Acc* queries = running.sum + kForwardQueries;
     copy_rows(q_.at(batch, head) + first_query * q_.stride, q_.stride, rows, sizes_.query_size, queries);
-    std::fill_n(maximum, rows, -std::numeric_limits<Acc>::infinity());
-    std::fill_n(sum, rows, Acc{0});
-    for (std::int64_t first_key = 0; first_key < first_query + rows; first_key += kForwardKeys) {
-      score_tile(queries, rows, first_query, first_key, keys, scores);
-      softmax_tile(rows, first_query, first_key, scores, output, maximum, sum);
-      if (first_key == 0) {
-        value_tile<Write::kOverwrite>(rows, first_query, first_key, scores, values, output);
+    std::fill_n(running.maximum, rows, -std::numeric_limits<Acc>::infinity());
+    std::fill_n(running.sum, rows, Acc{0});
+    const std::int64_t begin = visible_.first_key(batch, first_query) / kPanel * kPanel;
+    for (std::int64_t first_key = begin; first_key < first_query + rows; first_key += kForwardKeys) {
+      const Tile tile{batch, first_query, first_key, rows};
+      score_tile(tile, queries, packed, scores);
+      if (first_key == begin) {
+        softmax_tile<Write::kOverwrite>(tile, scores, running);
+        value_tile<Write::kOverwrite>(tile, scores, packed + key_elements(), running.output);
       } else {
-        value_tile<Write::kAccumulate>(rows, first_query, first_key, scores, values, output);
+        softmax_tile<Write::kAccumulate>(tile, scores, running);
+        value_tile<Write::kAccumulate>(tile, scores, packed + key_elements(), running.output);
       }
     }
+    store(batch, head, first_query, rows, running);
+  }
+
+  void store(std::int64_t batch, std::int64_t head, std::int64_t first_query, std::int64_t rows,
+             const Running& running) const {
     T* context = context_.at(batch, head) + first_query * context_.stride;
     Acc* lse = lse_ + (batch * sizes_.heads + head) * sizes_.sequence + first_query;
     for (std::int64_t row = 0; row < rows; ++row) {
-      lse[row] = maximum[row] + std::log(sum[row]);
-      store_row(output + row * padded_value_, Acc{1} / sum[row], sizes_.value_size, context + row * context_.stride);
+      Acc highest = running.maximum[row];
+      Acc sum = running.sum[row];
+      Acc factor = 1;
+      if (sinks_ != nullptr) {
+        highest = std::max(highest, sinks_[head]);
+        factor = std::exp(running.maximum[row] - highest);
+        sum = sum * factor + std::exp(sinks_[head] - highest);
+      }
+      lse[row] = highest + std::log(sum);
+      store_row(running.output + row * padded_value_, factor / sum, sizes_.value_size, context + row * context_.stride);
     }
   }
 
-  // Keys of the tile that a query sees.
-  static std::int64_t visible(std::int64_t query, std::int64_t first_key) {
-    return std::clamp<std::int64_t>(query - first_key + 1, 0, kForwardKeys);
-  }
-
-  // Groups of queries that see no key of a panel are left out: nothing above the diagonal is computed but its rim.
-  void score_tile(const Acc* queries, std::int64_t rows, std::int64_t first_query, std::int64_t first_key,
-                  const Acc* keys, Acc* scores) const {
-    const std::int64_t columns = visible(first_query + rows - 1, first_key);
+  // Groups of queries that see no key of a panel are left out: outside the visible keys nothing is computed but the
+  // rim.
+  void score_tile(const Tile& tile, const Acc* queries, const Acc* keys, Acc* scores) const {
+    const std::int64_t columns = seen(tile, 0, tile.rows - 1).end;
     for (std::int64_t column = 0; column < columns; column += kPanel) {
-      const Acc* panel = keys + (first_key + column) * sizes_.query_size;
-      const std::int64_t first_row = std::max<std::int64_t>(0, first_key + column - first_query);
-      for (std::int64_t row = first_row / tile::kGroup * tile::kGroup; row < rows; row += tile::kGroup) {
+      const std::int64_t key = tile.first_key + column;
+      const Acc* panel = keys + key * sizes_.query_size;
+      const std::int64_t first_row = std::max<std::int64_t>(0, key - tile.first_query);
+      const std::int64_t end_row =
+          std::min(tile.rows, visible_.last_query(tile.batch, key + kPanel - 1) - tile.first_query + 1);
+      for (std::int64_t row = first_row / tile::kGroup * tile::kGroup; row < end_row; row += tile::kGroup) {
         tile::multiply_group<Acc, Write::kOverwrite>(
-            std::min(tile::kGroup, rows - row), {queries + row * sizes_.query_size, sizes_.query_size}, panel,
+            std::min(tile::kGroup, tile.rows - row), {queries + row * sizes_.query_size, sizes_.query_size}, panel,
             sizes_.query_size, scores + row * kTileStride + column, kTileStride);
       }
     }
   }
 
-  // Scores become exp(score − maximum); what was summed under a smaller maximum is scaled down. Masked columns up to
-  // what the group's product with v reads, and on to a whole vector, become exp(−inf) = 0.
-  void softmax_tile(std::int64_t rows, std::int64_t first_query, std::int64_t first_key, Acc* scores, Acc* output,
-                    Acc* maximum, Acc* sum) const {
-    for (std::int64_t row = 0; row < rows; ++row) {
+  // Scores become exp(score − maximum); what was summed under a smaller maximum is scaled down (`write`: whether there
+  // is such). Masked columns within what the group's product with v reads, and out to whole vectors, become
+  // exp(−inf) = 0.
+  template <Write write>
+  void softmax_tile(const Tile& tile, Acc* scores, const Running& running) const {
+    for (std::int64_t row = 0; row < tile.rows; ++row) {
       Acc* score = scores + row * kTileStride;
-      const std::int64_t columns = visible(first_query + row, first_key);
-      const std::int64_t last_of_group = std::min(rows - 1, row / tile::kGroup * tile::kGroup + tile::kGroup - 1);
-      const std::int64_t end = tile::round_up(visible(first_query + last_of_group, first_key), tile::kLanes<Acc>);
-      if (columns == 0) {
-        std::fill(score, score + end, Acc{0});
+      const std::int64_t first_of_group = row / tile::kGroup * tile::kGroup;
+      const Span own = seen(tile, row, row);
+      Span group = seen(tile, first_of_group, std::min(tile.rows, first_of_group + tile::kGroup) - 1);
+      group = {group.begin / tile::kLanes<Acc> * tile::kLanes<Acc>, tile::round_up(group.end, tile::kLanes<Acc>)};
+      if (own.is_empty()) {
+        if (!group.is_empty()) std::fill(score + group.begin, score + group.end, Acc{0});
         continue;
       }
-      std::fill(score + columns, score + end, -std::numeric_limits<Acc>::infinity());
-      const Acc highest = tile::maximum(score, end, maximum[row]);
-      Acc added = 0;
-#pragma omp simd reduction(+ : added)
-      for (std::int64_t column = 0; column < end; ++column) {
-        const Acc weight = fast_exp(score[column] - highest);
-        score[column] = weight;
-        added += weight;
+      if (softcap_ > 0) cap(score + own.begin, own.end - own.begin);
+      std::fill(score + group.begin, score + own.begin, -std::numeric_limits<Acc>::infinity());
+      std::fill(score + own.end, score + group.end, -std::numeric_limits<Acc>::infinity());
+      const Acc highest = tile::maximum(score + group.begin, group.end - group.begin, running.maximum[row]);
+      const Acc added = exponentials(score + group.begin, group.end - group.begin, highest);
+      if (write == Write::kAccumulate && highest > running.maximum[row]) {
+        const Acc factor = fast_exp(running.maximum[row] - highest);
+        Acc* output = running.output + row * padded_value_;
+        running.sum[row] *= factor;
+        store_row(output, factor, padded_value_, output);
       }
-      if (first_key > 0 && highest > maximum[row]) {
-        const Acc factor = fast_exp(maximum[row] - highest);
-        sum[row] *= factor;
-        store_row(output + row * padded_value_, factor, padded_value_, output + row * padded_value_);
-      }
-      maximum[row] = highest;
-      sum[row] += added;
+      running.maximum[row] = highest;
+      running.sum[row] += added;
     }
   }
 
+  void cap(Acc* score, std::int64_t count) const {
+    const Acc cap = softcap_;
+    const Acc inverse = Acc{1} / cap;
+#pragma omp simd
+    for (std::int64_t column = 0; column < count; ++column) score[column] = cap * fast_tanh(score[column] * inverse);
+  }
+
+  // Scores in place to exp(score − highest); their sum.
+  static Acc exponentials(Acc* score, std::int64_t count, Acc highest) {
+    Acc added = 0;
+#pragma omp simd reduction(+ : added)
+    for (std::int64_t column = 0; column < count; ++column) {
+      const Acc weight = fast_exp(score[column] - highest);
+      score[column] = weight;
+      added += weight;
+    }
+    return added;
+  }
+
   template <Write write>
-  void value_tile(std::int64_t rows, std::int64_t first_query, std::int64_t first_key, const Acc* weights,
-                  const Acc* values, Acc* output) const {
+  void value_tile(const Tile& tile, const Acc* weights, const Acc* values, Acc* output) const {
     for (std::int64_t column = 0; column < padded_value_; column += kPanel) {
-      const Acc* panel = values + column * sizes_.sequence + first_key * kPanel;
-      for (std::int64_t row = 0; row < rows; row += tile::kGroup) {
-        const std::int64_t count = std::min(tile::kGroup, rows - row);
-        tile::multiply_group<Acc, write>(count, {weights + row * kTileStride, kTileStride}, panel,
-                                         visible(first_query + row + count - 1, first_key),
+      for (std::int64_t row = 0; row < tile.rows; row += tile::kGroup) {
+        const std::int64_t count = std::min(tile::kGroup, tile.rows - row);
+        const Span keys = seen(tile, row, row + count - 1);
+        const Acc* panel = values + column * sizes_.sequence + (tile.first_key + keys.begin) * kPanel;
+        tile::multiply_group<Acc, write>(count, {weights + row * kTileStride + keys.begin, kTileStride}, panel,
+                                         std::max<std::int64_t>(0, keys.end - keys.begin),
                                          output + row * padded_value_ + column, padded_value_);
       }
     }
   }
 
   Sizes sizes_;
-  Acc scale_;
+  VisibleKeys visible_;
+  Acc scale_, softcap_;
+  const Acc* sinks_;
   std::int64_t padded_value_;
   Heads<T> q_, k_, v_, context_;
   Acc* lse_;

@@ -149,7 +149,7 @@ void pack_transposed(const T* source, std::int64_t stride, std::int64_t rows, st
     const std::int64_t count = std::min(panel, rows - first);
     const T* block = source + first * stride;
     std::int64_t d = 0;
-    if constexpr (std::is_same_v<Acc, float>) {
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, at::BFloat16>) {
       for (; count == panel && d + 8 <= width; d += 8) {
         detail::transpose_eight(block + d, stride, factor, panels + d * panel, panel);
         detail::transpose_eight(block + 8 * stride + d, stride, factor, panels + d * panel + 8, panel);

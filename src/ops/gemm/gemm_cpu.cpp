@@ -58,7 +58,7 @@ template <typename From, typename To>
 void convert_row(const From* from, To* to, std::int64_t columns) {
 #pragma omp simd
   for (std::int64_t j = 0; j < columns; ++j) {
-    if constexpr (std::is_same_v<To, at::BFloat16>) {
+    if constexpr (sizeof(To) < sizeof(From)) {
       to[j] = to_storage<To>(from[j]);
     } else {
       to[j] = static_cast<To>(from[j]);
@@ -75,6 +75,23 @@ void convert_rows(const From* from, std::int64_t from_stride, To* to, std::int64
   });
 }
 
+// Rows of a bf16 or fp16 matrix in a wider type, and back.
+template <typename Acc>
+void widen_rows(const Matrix& from, Acc* to, std::int64_t to_stride) {
+  if (from.dtype == at::kHalf) {
+    convert_rows(static_cast<const at::Half*>(from.data), from.stride, to, to_stride, from.rows, from.columns);
+  } else {
+    convert_rows(static_cast<const at::BFloat16*>(from.data), from.stride, to, to_stride, from.rows, from.columns);
+  }
+}
+void narrow_rows(const float* from, std::int64_t from_stride, const Matrix& to) {
+  if (to.dtype == at::kHalf) {
+    convert_rows(from, from_stride, static_cast<at::Half*>(to.data), to.stride, to.rows, to.columns);
+  } else {
+    convert_rows(from, from_stride, static_cast<at::BFloat16*>(to.data), to.stride, to.rows, to.columns);
+  }
+}
+
 // The matrix's elements as Acc: where they are if they have that type, else widened into `panel`.
 template <typename Acc>
 BlasOperand<Acc> widened(const Matrix& matrix, Tensor& panel) {
@@ -84,8 +101,7 @@ BlasOperand<Acc> widened(const Matrix& matrix, Tensor& panel) {
   // The first block of a product is its largest.
   if (!panel.defined()) panel = at::empty({matrix.rows * matrix.columns}, c10::CppTypeToScalarType<Acc>::value);
   Acc* target = panel.data_ptr<Acc>();
-  convert_rows(static_cast<const at::BFloat16*>(matrix.data), matrix.stride, target, matrix.columns, matrix.rows,
-               matrix.columns);
+  widen_rows(matrix, target, matrix.columns);
   return {target, std::max<std::int64_t>(matrix.columns, 1), matrix.transpose};
 }
 
@@ -97,7 +113,7 @@ void multiply_same_type(const Matrix& a, const Matrix& b, const Matrix& c, std::
                  write == Write::kAccumulate ? Acc{1} : Acc{0}, static_cast<Acc*>(c.data), c.stride);
 }
 
-// c (+)= op(a) · op(b) where some are bf16: widened block by block, summed in fp32, rounded once.
+// c (+)= op(a) · op(b) where some are bf16 or fp16: widened block by block, summed in fp32, rounded once.
 void multiply_mixed(const Matrix& a, const Matrix& b, const Matrix& c, std::int64_t depth, Write write) {
   Tensor a_panel;
   Tensor b_panel;
@@ -114,7 +130,7 @@ void multiply_mixed(const Matrix& a, const Matrix& b, const Matrix& c, std::int6
       float* sum = c_is_float ? static_cast<float*>(target.data) : c_panel.data_ptr<float>();
       const std::int64_t sum_stride = c_is_float ? target.stride : columns;
       if (!c_is_float && write == Write::kAccumulate) {
-        convert_rows(static_cast<const at::BFloat16*>(target.data), target.stride, sum, sum_stride, rows, columns);
+        widen_rows(target, sum, sum_stride);
       }
       for (std::int64_t k = 0; k < depth; k += kPanelDepth) {
         const std::int64_t block_depth = std::min(kPanelDepth, depth - k);
@@ -123,7 +139,7 @@ void multiply_mixed(const Matrix& a, const Matrix& b, const Matrix& c, std::int6
                          widened<float>(b.op_block(k, block_depth, column, columns), b_panel), beta, sum, sum_stride);
       }
       if (!c_is_float) {
-        convert_rows(sum, sum_stride, static_cast<at::BFloat16*>(target.data), target.stride, rows, columns);
+        narrow_rows(sum, sum_stride, target);
       }
     }
   }
@@ -143,7 +159,7 @@ void multiply(const Matrix& a, const Matrix& b, const Matrix& c, Write write) {
 void check_types(const Tensor& a, const Tensor& b, const Tensor& c) {
   for (const Tensor* x : {&a, &b, &c}) {
     const at::ScalarType dtype = x->scalar_type();
-    PRIMUS_CHECK(dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16,
+    PRIMUS_CHECK(dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf,
                  "gemm: element type {} is not supported", c10::toString(dtype));
     PRIMUS_CHECK((dtype == at::kDouble) == (a.scalar_type() == at::kDouble), "gemm: fp64 does not mix with others");
   }

@@ -59,12 +59,12 @@ std::int64_t tokens_per_task(std::int64_t token_bytes) {
 
 void check_values(const Tensor& values, const Tensor& position, const Tensor& out) {
   check_int32(position, out.numel(), "the index");
-  PRIMUS_CHECK(values.is_contiguous() && out.is_contiguous() && values.scalar_type() == out.scalar_type() &&
-                   values.numel() == out.numel(),
+  PRIMUS_CHECK(values.is_contiguous() && out.is_contiguous() && values.scalar_type() == out.scalar_type(),
                "permute: values do not agree");
+  PRIMUS_CHECK(!values.is_cuda() || values.numel() == out.numel(), "permute: values do not agree in number");
 }
 
-/// out[i] = values[position[i]].
+/// out[i] = values[position[i]], 0 where there is no position.
 void gather_values(const Tensor& values, const Tensor& position, Tensor& out) {
   const auto* index = position.data_ptr<std::int32_t>();
   dispatch_floating(values.scalar_type(), "permute_values", [&](auto tag) {
@@ -72,7 +72,7 @@ void gather_values(const Tensor& values, const Tensor& position, Tensor& out) {
     const T* source = values.data_ptr<T>();
     T* target = out.data_ptr<T>();
     at::parallel_for(0, out.numel(), kValuesPerTask, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) target[i] = source[index[i]];
+      for (std::int64_t i = begin; i < end; ++i) target[i] = index[i] >= 0 ? source[index[i]] : T(0);
     });
   });
 }
@@ -108,9 +108,9 @@ void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offs
   };
   for_each_block([&](std::int32_t* count, std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
-      PRIMUS_CHECK(expert[i] >= 0 && expert[i] < num_experts, "permute: expert {} is not one of {}", expert[i],
+      PRIMUS_CHECK(expert[i] >= -1 && expert[i] < num_experts, "permute: expert {} is not one of {}", expert[i],
                    num_experts);
-      ++count[expert[i]];
+      if (expert[i] >= 0) ++count[expert[i]];
     }
   });
   std::int32_t running = 0;
@@ -122,8 +122,13 @@ void permute_plan(const Tensor& index_TK, std::int64_t num_experts, Tensor& offs
     }
   }
   offset[num_experts] = running;
+  std::fill(slot + running, slot + num_slots, -1);
   for_each_block([&](std::int32_t* next, std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
+      if (expert[i] < 0) {
+        row[i] = -1;
+        continue;
+      }
       const std::int32_t r = next[expert[i]]++;
       row[i] = r;
       slot[r] = static_cast<std::int32_t>(i);
@@ -139,15 +144,15 @@ void permute_rows(const Tensor& x_TH, const Tensor& row_of_TK, Tensor& x_RH) {
   const std::int64_t row_bytes = shape.width * static_cast<std::int64_t>(x_TH.element_size());
   const auto* source = static_cast<const char*>(x_TH.data_ptr());
   auto* target = static_cast<char*>(x_RH.data_ptr());
-  at::parallel_for(0, shape.tokens, tokens_per_task(shape.top_k * row_bytes),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t i = begin * shape.top_k; i < end * shape.top_k; ++i) {
-                       PRIMUS_DCHECK(row_of[i] >= 0 && row_of[i] < x_RH.size(0), "permute: choice {} has row {} of {}",
-                                     i, row_of[i], x_RH.size(0));
-                       std::memcpy(target + row_of[i] * row_bytes, source + i / shape.top_k * row_bytes,
-                                   static_cast<std::size_t>(row_bytes));
-                     }
-                   });
+  at::parallel_for(
+      0, shape.tokens, tokens_per_task(shape.top_k * row_bytes), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin * shape.top_k; i < end * shape.top_k; ++i) {
+          PRIMUS_DCHECK(row_of[i] < x_RH.size(0), "permute: choice {} has row {} of {}", i, row_of[i], x_RH.size(0));
+          if (row_of[i] < 0) continue;
+          std::memcpy(target + row_of[i] * row_bytes, source + i / shape.top_k * row_bytes,
+                      static_cast<std::size_t>(row_bytes));
+        }
+      });
 }
 
 void permute_values(const Tensor& prob_TK, const Tensor& slot_of_R, Tensor& prob_R) {
@@ -181,13 +186,16 @@ void unpermute_sum(const Tensor& y_RH, const Tensor& row_of_TK, Tensor& y_TH, Wr
                        for (std::int64_t t = begin; t < end; ++t) {
                          for (std::int64_t column = 0; column < width; column += kColumnBlock) {
                            const std::int64_t block = std::min(kColumnBlock, width - column);
+                           Write next = Write::kOverwrite;
                            for (std::int64_t k = 0; k < top_k; ++k) {
                              const std::int64_t r = row_of[t * top_k + k];
-                             PRIMUS_DCHECK(r >= 0 && r < y_RH.size(0), "permute: token {} asks for row {} of {}", t, r,
+                             PRIMUS_DCHECK(r < y_RH.size(0), "permute: token {} asks for row {} of {}", t, r,
                                            y_RH.size(0));
-                             add_row(source + r * width + column, block,
-                                     k == 0 ? Write::kOverwrite : Write::kAccumulate, sum.data());
+                             if (r < 0) continue;
+                             add_row(source + r * width + column, block, next, sum.data());
+                             next = Write::kAccumulate;
                            }
+                           if (next == Write::kOverwrite) std::fill_n(sum.begin(), block, Acc(0));
                            T* to = target + t * width + column;
                            if (write == Write::kAccumulate) add_row(to, block, write, sum.data());
                            store_row(sum.data(), block, to);

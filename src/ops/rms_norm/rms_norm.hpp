@@ -1,6 +1,6 @@
 #pragma once
 // RMSNorm: y = x · rstd · weight, rstd = 1/sqrt(mean(x²) + epsilon). Legend: T rows, H width. x may have a row stride >
-// H.
+// H. Each [T, H] may be [T, A, H] too, whose A heads a token are rows of their own, with any strides but the last.
 #include "ops/dtype.hpp"
 
 namespace primus::ops {

@@ -11,16 +11,35 @@ namespace {
 constexpr std::int64_t kGradientParts = 16;
 constexpr std::int64_t kElementsPerTask = 16384;
 
+// Rows of a [T, H] tensor, or of a [T, A, H] one: the heads of a token one after another.
+template <typename T>
+struct Rows {
+  T* data;
+  std::int64_t token_stride, head_stride, heads;
+
+  explicit Rows(const Tensor& x)
+      : data(x.data_ptr<std::remove_const_t<T>>()),
+        token_stride(x.stride(0)),
+        head_stride(x.dim() == 3 ? x.stride(1) : 0),
+        heads(x.dim() == 3 ? x.size(1) : 1) {}
+  T* at(std::int64_t row) const { return data + row / heads * token_stride + row % heads * head_stride; }
+};
+
+std::int64_t num_rows(const Tensor& x) {
+  return x.dim() == 3 ? x.size(0) * x.size(1) : x.size(0);
+}
+
 void check_rows(const Tensor& rows_TH, const Tensor& like_TH, const char* name) {
-  PRIMUS_CHECK(rows_TH.dim() == 2 && rows_TH.sizes() == like_TH.sizes(), "rms_norm: shape of {}", name);
-  PRIMUS_CHECK(rows_TH.stride(1) == 1 || rows_TH.size(1) <= 1, "rms_norm: rows of {} must be dense", name);
+  PRIMUS_CHECK((rows_TH.dim() == 2 || rows_TH.dim() == 3) && rows_TH.sizes() == like_TH.sizes(),
+               "rms_norm: shape of {}", name);
+  PRIMUS_CHECK(rows_TH.stride(-1) == 1 || rows_TH.size(-1) <= 1, "rms_norm: rows of {} must be dense", name);
   PRIMUS_CHECK(rows_TH.scalar_type() == like_TH.scalar_type(), "rms_norm: element type of {}", name);
 }
 
 void check_operands(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T) {
-  PRIMUS_CHECK(weight_H.is_contiguous() && weight_H.numel() == x_TH.size(1), "rms_norm: shape of weight");
+  PRIMUS_CHECK(weight_H.is_contiguous() && weight_H.numel() == x_TH.size(-1), "rms_norm: shape of weight");
   PRIMUS_CHECK(weight_H.scalar_type() == x_TH.scalar_type(), "rms_norm: weight and x differ in type");
-  PRIMUS_CHECK(rstd_T.is_contiguous() && rstd_T.numel() == x_TH.size(0), "rms_norm: shape of rstd");
+  PRIMUS_CHECK(rstd_T.is_contiguous() && rstd_T.numel() == num_rows(x_TH), "rms_norm: shape of rstd");
   PRIMUS_CHECK(rstd_T.scalar_type() == accumulator_type(x_TH.scalar_type()), "rms_norm: element type of rstd");
 }
 
@@ -74,23 +93,22 @@ template <typename T, Write write>
 void backward_rows(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T, Tensor& dx_TH,
                    Tensor& main_grad_H) {
   using Acc = acc_t<T>;
-  const std::int64_t rows = x_TH.size(0);
-  const std::int64_t width = x_TH.size(1);
+  const std::int64_t rows = num_rows(x_TH);
+  const std::int64_t width = x_TH.size(-1);
   const std::int64_t part_rows = std::max(rows_per_task(width), at::divup(rows, kGradientParts));
   const std::int64_t parts = at::divup(rows, part_rows);
   const Tensor partial_PH = at::zeros({parts, width}, main_grad_H.scalar_type());
   Acc* partial = partial_PH.data_ptr<Acc>();
-  const T* dy = dy_TH.data_ptr<T>();
-  const T* x = x_TH.data_ptr<T>();
+  const Rows<const T> dy(dy_TH);
+  const Rows<const T> x(x_TH);
   const T* weight = weight_H.data_ptr<T>();
   const Acc* rstd = rstd_T.data_ptr<Acc>();
-  T* dx = dx_TH.data_ptr<T>();
+  const Rows<T> dx(dx_TH);
   at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t part = begin; part < end; ++part) {
       const std::int64_t last = std::min(rows, (part + 1) * part_rows);
       for (std::int64_t t = part * part_rows; t < last; ++t) {
-        backward_row<T, write>(dy + t * dy_TH.stride(0), x + t * x_TH.stride(0), weight, rstd[t],
-                               dx + t * dx_TH.stride(0), partial + part * width, width);
+        backward_row<T, write>(dy.at(t), x.at(t), weight, rstd[t], dx.at(t), partial + part * width, width);
       }
     }
   });
@@ -109,20 +127,20 @@ void rms_norm_forward(const Tensor& x_TH, const Tensor& weight_H, double epsilon
   check_rows(y_TH, x_TH, "y");
   check_operands(x_TH, weight_H, rstd_T);
   if (x_TH.is_cuda()) return cuda_ops().rms_norm_forward(x_TH, weight_H, epsilon, y_TH, rstd_T);
-  const std::int64_t width = x_TH.size(1);
+  const std::int64_t width = x_TH.size(-1);
   dispatch_floating(x_TH.scalar_type(), "rms_norm_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const T* x = x_TH.data_ptr<T>();
+    const Rows<const T> x(x_TH);
     const T* weight = weight_H.data_ptr<T>();
-    T* y = y_TH.data_ptr<T>();
+    const Rows<T> y(y_TH);
     Acc* rstd = rstd_T.data_ptr<Acc>();
-    at::parallel_for(0, x_TH.size(0), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, num_rows(x_TH), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
-        const T* row = x + t * x_TH.stride(0);
+        const T* row = x.at(t);
         const Acc mean = sum_of_squares(row, width) / static_cast<Acc>(width);
         rstd[t] = Acc{1} / std::sqrt(mean + static_cast<Acc>(epsilon));
-        normalise_row(row, weight, rstd[t], y + t * y_TH.stride(0), width);
+        normalise_row(row, weight, rstd[t], y.at(t), width);
       }
     });
   });
@@ -134,16 +152,16 @@ void rms_norm_apply(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rs
   check_rows(y_TH, x_TH, "y");
   check_operands(x_TH, weight_H, rstd_T);
   if (x_TH.is_cuda()) return cuda_ops().rms_norm_apply(x_TH, weight_H, rstd_T, y_TH);
-  const std::int64_t width = x_TH.size(1);
+  const std::int64_t width = x_TH.size(-1);
   dispatch_floating(x_TH.scalar_type(), "rms_norm_apply", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const T* x = x_TH.data_ptr<T>();
+    const Rows<const T> x(x_TH);
     const T* weight = weight_H.data_ptr<T>();
     const acc_t<T>* rstd = rstd_T.data_ptr<acc_t<T>>();
-    T* y = y_TH.data_ptr<T>();
-    at::parallel_for(0, x_TH.size(0), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+    const Rows<T> y(y_TH);
+    at::parallel_for(0, num_rows(x_TH), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
-        normalise_row(x + t * x_TH.stride(0), weight, rstd[t], y + t * y_TH.stride(0), width);
+        normalise_row(x.at(t), weight, rstd[t], y.at(t), width);
       }
     });
   });
@@ -156,7 +174,7 @@ void rms_norm_backward(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& we
   check_rows(dy_TH, x_TH, "dy");
   check_rows(dx_TH, x_TH, "dx");
   check_operands(x_TH, weight_H, rstd_T);
-  PRIMUS_CHECK(main_grad_H.is_contiguous() && main_grad_H.numel() == x_TH.size(1), "rms_norm: shape of main_grad");
+  PRIMUS_CHECK(main_grad_H.is_contiguous() && main_grad_H.numel() == x_TH.size(-1), "rms_norm: shape of main_grad");
   PRIMUS_CHECK(main_grad_H.scalar_type() == rstd_T.scalar_type(), "rms_norm: element type of main_grad");
   if (x_TH.is_cuda()) {
     return cuda_ops().rms_norm_backward(dy_TH, x_TH, weight_H, rstd_T, dx_TH, write, main_grad_H);

@@ -233,12 +233,11 @@ __global__ void __launch_bounds__(L::kBlock) forward_kernel(RouterShape shape, R
   store_unit(shape, t, unit, first, tokens);
 }
 
-constexpr int kCountBlock = 256;
 constexpr int kColumns = 32;
 constexpr int kSlices = 32;
 
-/// One block: each expert's tokens, and the auxiliary loss. kSlices threads share a column of experts: so many for each
-/// of the groups that are summed at a time, whose sums are then added up in order.
+/// One block: each expert's tokens, the balancing loss and its slopes. kSlices threads share a column of experts: so
+/// many for each of the groups that are summed at a time, whose sums are then added up in order.
 __global__ void __launch_bounds__(kColumns* kSlices) finish_kernel(RouterShape shape, RouterForward t) {
   __shared__ std::int32_t counts[kSlices][kColumns];
   __shared__ double probabilities[kSlices][kColumns];
@@ -274,32 +273,17 @@ __global__ void __launch_bounds__(kColumns* kSlices) finish_kernel(RouterShape s
           group_probability += probabilities[s][column];
         }
         expert_count += group_count;
-        loss += group_probability * static_cast<double>(group_count);
+        if (t.slope == nullptr || first_group + g >= shape.groups || expert >= shape.experts) continue;
+        const double slope = t.slope_factor * static_cast<double>(group_count);
+        t.slope[(first_group + g) * shape.experts + expert] = static_cast<float>(slope);
+        loss += group_probability * slope;
       }
     }
     if (slice == 0 && expert < shape.experts) t.count[expert] = expert_count;
   }
   if (slice != 0) return;
   loss = gpu::lane_sum<kColumns>(loss);
-  if (threadIdx.x == 0) *t.aux_loss = static_cast<float>(t.unit_probability != nullptr ? loss * t.aux_factor : 0.0);
-}
-
-/// group_count[g, e] += chosen experts of one unit; zero before.
-__global__ void __launch_bounds__(kUnit * 8)
-    count_kernel(RouterShape shape, const std::int32_t* index, std::int32_t* group_count) {
-  extern __shared__ int count_E[];
-  for (int e = threadIdx.x; e < shape.experts; e += blockDim.x) count_E[e] = 0;
-  __syncthreads();
-  const std::int64_t group = blockIdx.x / shape.units_per_group();
-  const std::int64_t within = blockIdx.x % shape.units_per_group() * kUnit;
-  const std::int64_t left = shape.tokens_per_group - within;
-  const int choices = static_cast<int>(left < kUnit ? left : kUnit) * shape.top_k;
-  const std::int32_t* chosen = index + (group * shape.tokens_per_group + within) * shape.top_k;
-  for (int i = threadIdx.x; i < choices; i += blockDim.x) atomicAdd(&count_E[chosen[i]], 1);
-  __syncthreads();
-  for (int e = threadIdx.x; e < shape.experts; e += blockDim.x) {
-    if (count_E[e] != 0) atomicAdd(&group_count[group * shape.experts + e], count_E[e]);
-  }
+  if (threadIdx.x == 0) *t.balance_loss = static_cast<float>(loss);
 }
 
 /// Σ_k prob · dprob of a token.
@@ -318,15 +302,15 @@ __device__ void softmax_gradient(RouterShape shape, const Place& place, const Ro
                                  float (&value)[L::kValues]) {
   const float maximum = row_maximum<L>(value);
   const float inverse = 1.0F / exponentials<L>(value, maximum, value);
-  float gradient[L::kValues];  // of the auxiliary loss with regard to P_e: the same for every token of a group
+  float gradient[L::kValues];  // of the balancing loss with regard to P_e: the same for every token of a group
   float sum = 0.0F;
   const std::int64_t group = shape.tokens_per_group > 0 ? place.token / shape.tokens_per_group : 0;
 #pragma unroll
   for (int j = 0; j < L::kValues; ++j) {
     const int e = j * L::kLanes + place.lane;
     value[j] *= inverse;
-    gradient[j] = t.group_count != nullptr && place.has_token && e < shape.experts
-                      ? static_cast<float>(t.aux_factor * static_cast<double>(t.group_count[group * shape.experts + e]))
+    gradient[j] = t.slope != nullptr && place.has_token && e < shape.experts
+                      ? t.loss_scale * t.slope[group * shape.experts + e]
                       : 0.0F;
     sum += gradient[j] * value[j];
   }
@@ -342,7 +326,7 @@ __global__ void __launch_bounds__(L::kBlock) backward_kernel(RouterShape shape, 
   const bool is_post = t.order == SoftmaxOrder::kPost;
   const float dot = chosen_product<L>(shape, place, t);
   float value[L::kValues] = {};
-  if (t.group_count != nullptr || !is_post) {
+  if (t.slope != nullptr || !is_post) {
     load_logits<L>(shape, place, t.logits, value);
     softmax_gradient<L>(shape, place, t, dot, value);
   }
@@ -379,12 +363,6 @@ void launch_router_forward(RouterShape shape, const RouterForward& tensors, gpu:
 
 void launch_router_backward(RouterShape shape, const RouterBackward& tensors, gpu::Stream stream) {
   if (shape.tokens == 0) return;
-  if (tensors.group_count != nullptr) {
-    const std::size_t bytes = sizeof(std::int32_t) * shape.groups * shape.experts;
-    PRIMUS_CUDA_CHECK(gpu::fill_bytes(tensors.group_count, 0, bytes, stream));
-    count_kernel<<<static_cast<unsigned>(shape.units()), kCountBlock, sizeof(int) * shape.experts, stream>>>(
-        shape, tensors.index, tensors.group_count);
-  }
   with_layout(shape.experts, [&](auto layout) {
     using L = decltype(layout);
     backward_kernel<L><<<blocks_for(shape.tokens, L::kTokensPerBlock), L::kBlock, 0, stream>>>(shape, tensors);

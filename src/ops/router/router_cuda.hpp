@@ -10,10 +10,10 @@ inline constexpr std::int64_t kMaxRouterExperts = 1024;
 struct RouterShape {
   std::int64_t tokens;
   int experts, top_k;
-  std::int64_t groups;  // that the auxiliary loss takes means over: sequences, or the micro-batch as one
+  std::int64_t groups;  // that the balancing loss takes means over: sequences, or the micro-batch as one
   std::int64_t tokens_per_group;
 
-  // Tokens of one block: part of the auxiliary loss's definition, so that its bits depend on nothing else.
+  // Tokens of one block: part of the balancing loss's definition, so that its bits depend on nothing else.
   static constexpr int kUnit = 64;
   constexpr std::int64_t units_per_group() const { return (tokens_per_group + kUnit - 1) / kUnit; }
   constexpr std::int64_t units() const { return groups * units_per_group(); }
@@ -24,12 +24,13 @@ struct RouterForward {
   SoftmaxOrder order;
   Selection selection;
   float scaling;
-  double aux_factor;  // of Σ_e P_e · n_e in the auxiliary loss; 0: no such loss
+  double slope_factor;  // of n_e in the slope of a group's balancing loss
   std::int32_t* index;
   float* prob;
   std::int32_t* count;
-  float* aux_loss;
-  float* unit_probability;   // scratch [units, E]; nullptr without an auxiliary loss
+  float* balance_loss;
+  float* slope;              // [groups, E]; nullptr without a balancing loss
+  float* unit_probability;   // scratch [units, E], likewise
   std::int32_t* unit_count;  // scratch [units, E]
 };
 
@@ -42,8 +43,8 @@ struct RouterBackward {
   const float* dprob;
   SoftmaxOrder order;
   float scaling;
-  double aux_factor;          // as above, times the loss's own gradient
-  std::int32_t* group_count;  // scratch [groups, E]; nullptr without an auxiliary loss
+  const float* slope;  // forward's; nullptr without a balancing loss
+  float loss_scale;    // the loss's own gradient
   float* dlogits;
 };
 

@@ -76,6 +76,37 @@ TEST_P(CudaRmsNormTest, BackwardMatchesTheReference) {
   }
 }
 
+class CudaHeadNormTest : public CudaTest {};
+
+// Heads of a fused tensor, whose rows have no single stride.
+TEST_F(CudaHeadNormTest, HeadsMatchTheReference) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    std::mt19937_64 generator(3);
+    const Tensor fused = random_normal({50, 6, 32}, dtype, generator);
+    const Tensor dy = random_normal({50, 4, 32}, dtype, generator);
+    const Tensor weight = random_normal({32}, dtype, generator);
+    Tensor y64 = at::empty({50, 4, 32}, at::kDouble);
+    Tensor dx64 = at::empty({50, 4, 32}, at::kDouble);
+    Tensor rstd64 = at::empty({200}, at::kDouble);
+    Tensor grad64 = at::zeros({32}, at::kDouble);
+    const Tensor x64 = to64(fused).narrow(1, 1, 4);
+    ops::rms_norm_forward(x64, to64(weight), 1e-6, y64, rstd64);
+    ops::rms_norm_backward(to64(dy), x64, to64(weight), rstd64, dx64, Write::kOverwrite, grad64);
+
+    const Tensor x = to_cuda(fused).narrow(1, 1, 4);
+    Tensor y = cuda_poisoned({50, 4, 32}, dtype);
+    Tensor rstd = cuda_poisoned({200}, at::kFloat);
+    ops::rms_norm_forward(x, to_cuda(weight), 1e-6, y, rstd);
+    EXPECT_LE(relative_error(to64(y), y64), rounded_tolerance(dtype));
+    Tensor wide = cuda_poisoned({50, 6, 32}, dtype);
+    Tensor dx = wide.narrow(1, 2, 4);
+    Tensor grad = at::zeros({32}, at::kFloat).to(at::kCUDA);
+    ops::rms_norm_backward(to_cuda(dy), x, to_cuda(weight), rstd, dx, Write::kOverwrite, grad);
+    EXPECT_LE(relative_error(to64(dx), dx64), rounded_tolerance(dtype));
+    EXPECT_LE(relative_error(to64(grad), grad64), 1e-5);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaRmsNormTest,
                          ::testing::Values(Shape{0, 64, 0}, Shape{1, 1, 0}, Shape{3, 7, 2}, Shape{5, 512, 64},
                                            Shape{1000, 512, 3}, Shape{37, 1536, 0}, Shape{2001, 2048, 0},

@@ -8,24 +8,24 @@ namespace primus {
 namespace {
 
 using at::Tensor;
-using ops::AuxLossKind;
 using ops::RouterOptions;
 using ops::Selection;
 using ops::SoftmaxOrder;
 using namespace primus::test;
 
-struct Routing {
-  Tensor index, prob, count, aux;
-};
-
-Routing route(const Tensor& logits, const RouterOptions& options) {
+ops::RouterOutput route(const Tensor& logits, const RouterOptions& options) {
   const auto like = [&](std::vector<std::int64_t> shape, at::ScalarType dtype) {
     return poisoned(std::move(shape), dtype).to(logits.device());
   };
-  Routing out{like({logits.size(0), options.top_k}, at::kInt),
-              like({logits.size(0), options.top_k}, logits.scalar_type()), like({logits.size(1)}, at::kInt),
-              like({1}, logits.scalar_type())};
-  ops::router_forward(logits, options, out.index, out.prob, out.count, out.aux);
+  ops::RouterOutput out{.index_TK = like({logits.size(0), options.top_k}, at::kInt),
+                        .prob_TK = like({logits.size(0), options.top_k}, logits.scalar_type()),
+                        .num_tokens_E = like({logits.size(1)}, at::kInt),
+                        .num_balance_E = {},
+                        .loss_4 = like({ops::RouterLoss::kNum}, logits.scalar_type()),
+                        .slope_GE = {},
+                        .quantile_E = {}};
+  if (options.has_balance_loss()) out.slope_GE = like({options.num_slopes(), logits.size(1)}, logits.scalar_type());
+  ops::router_forward({.logits_TE = logits}, options, out);
   return out;
 }
 
@@ -42,7 +42,7 @@ TEST_P(CudaRouterTest, MatchesTheReference) {
                                          {SoftmaxOrder::kPost, Selection::kTopK},
                                          {SoftmaxOrder::kPre, Selection::kForcedBalance},
                                          {SoftmaxOrder::kPost, Selection::kForcedBalance}}) {
-    for (const AuxLossKind kind : {AuxLossKind::kNone, AuxLossKind::kAux, AuxLossKind::kSeqAux}) {
+    for (const auto& [aux, seq_aux] : {std::pair{0.0, 0.0}, {0.01, 0.0}, {0.0, 0.01}}) {
       std::mt19937_64 generator(6);
       // Few distinct values, so that ties are common.
       const Tensor logits = random_normal({tokens, c.experts}, at::kFloat, generator, 16.0).round().div(8.0);
@@ -51,24 +51,27 @@ TEST_P(CudaRouterTest, MatchesTheReference) {
                                   .softmax_order = order,
                                   .scaling_factor = 2.5,
                                   .selection = selection,
-                                  .aux_loss = kind,
-                                  .aux_loss_coefficient = 0.01,
+                                  .aux_loss = aux,
+                                  .seq_aux_loss = seq_aux,
                                   .num_sequences = c.sequences};
-      const Routing expected = route(to64(logits), options);
+      const ops::RouterOutput expected = route(to64(logits), options);
       Tensor dlogits64 = poisoned({tokens, c.experts}, at::kDouble);
-      ops::router_backward(to64(logits), expected.index, expected.prob, to64(dprob), options, 3.0, dlogits64);
+      ops::router_backward({.logits_TE = to64(logits)}, expected, to64(dprob), options, 3.0, dlogits64);
 
       std::vector<Tensor> losses;
       for (int run = 0; run < 2; ++run) {
-        const Routing routing = route(to_cuda(logits), options);
-        EXPECT_TRUE(at::equal(routing.index.cpu(), expected.index));
-        EXPECT_TRUE(at::equal(routing.count.cpu(), expected.count));
-        EXPECT_LE(relative_error(to64(routing.prob), expected.prob), 1e-5);
-        EXPECT_LE(relative_error(to64(routing.aux), expected.aux), 1e-5);
+        const ops::RouterOutput routing = route(to_cuda(logits), options);
+        EXPECT_TRUE(at::equal(routing.index_TK.cpu(), expected.index_TK));
+        EXPECT_TRUE(at::equal(routing.num_tokens_E.cpu(), expected.num_tokens_E));
+        EXPECT_LE(relative_error(to64(routing.prob_TK), expected.prob_TK), 1e-5);
+        EXPECT_LE(relative_error(to64(routing.loss_4), expected.loss_4), 1e-5);
+        if (options.has_balance_loss()) {
+          EXPECT_LE(relative_error(to64(routing.slope_GE), expected.slope_GE), 1e-6);
+        }
         Tensor dlogits = cuda_poisoned({tokens, c.experts}, at::kFloat);
-        ops::router_backward(to_cuda(logits), routing.index, routing.prob, to_cuda(dprob), options, 3.0, dlogits);
+        ops::router_backward({.logits_TE = to_cuda(logits)}, routing, to_cuda(dprob), options, 3.0, dlogits);
         EXPECT_LE(relative_error(to64(dlogits), dlogits64), 1e-5);
-        losses.push_back(at::cat({routing.aux, dlogits.reshape({-1})}).cpu());
+        losses.push_back(at::cat({routing.loss_4, dlogits.reshape({-1})}).cpu());
       }
       EXPECT_TRUE(at::equal(losses[0], losses[1]));
     }
@@ -89,9 +92,9 @@ TEST_F(CudaTest, RouterGivesNanProbabilitiesWithoutASoftmax) {
     logits[40][19] = kInf;
     logits[41].fill_(-kInf);
     logits[42].narrow(0, 0, 19).fill_(-kInf);  // all masked but one: no fault
-    const Routing routing = route(to_cuda(logits), {.top_k = 3, .softmax_order = order});
-    const Tensor index = routing.index.cpu();
-    const Tensor is_nan = routing.prob.cpu().isnan();
+    const ops::RouterOutput routing = route(to_cuda(logits), {.top_k = 3, .softmax_order = order});
+    const Tensor index = routing.index_TK.cpu();
+    const Tensor is_nan = routing.prob_TK.cpu().isnan();
     for (std::int64_t t = 0; t < 100; ++t) {
       const bool bad = t == 17 || t == 40 || t == 41;
       for (int k = 0; k < 3; ++k) {
@@ -100,8 +103,43 @@ TEST_F(CudaTest, RouterGivesNanProbabilitiesWithoutASoftmax) {
       }
     }
     EXPECT_EQ(index[42][0].item<int>(), 19);
-    EXPECT_EQ(routing.count.cpu().sum().item<std::int64_t>(), 300);
+    EXPECT_EQ(routing.num_tokens_E.cpu().sum().item<std::int64_t>(), 300);
   }
+}
+
+/// An option without a kernel: an error that names its key, never another result.
+TEST_F(CudaTest, RouterNamesTheKeyOfAnOptionWithoutAKernel) {
+  const Tensor logits = at::zeros({8, 4}, at::kFloat);
+  const auto expect_named = [&](const ops::RouterInput& input, RouterOptions options, const std::string& key) {
+    options.top_k = 2;
+    ops::RouterOutput out{.index_TK = cuda_poisoned({8, 2}, at::kInt),
+                          .prob_TK = cuda_poisoned({8, 2}, input.logits_TE.scalar_type()),
+                          .num_tokens_E = cuda_poisoned({4}, at::kInt),
+                          .num_balance_E = cuda_poisoned({4}, at::kInt),
+                          .loss_4 = cuda_poisoned({ops::RouterLoss::kNum}, input.logits_TE.scalar_type()),
+                          .slope_GE = cuda_poisoned({options.num_slopes(), 4}, input.logits_TE.scalar_type()),
+                          .quantile_E = cuda_poisoned({4}, input.logits_TE.scalar_type())};
+    try {
+      ops::router_forward(input, options, out);
+      ADD_FAILURE() << key;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << error.what();
+    }
+  };
+  const Tensor on_gpu = to_cuda(logits);
+  const Tensor bias = to_cuda(at::zeros({4}, at::kFloat));
+  const Tensor earlier = to_cuda(at::zeros({4}, at::kLong));
+  const ops::RouterInput plain{.logits_TE = on_gpu, .num_earlier_E = earlier};
+  expect_named(plain, {.score_function = ops::ScoreFunction::kSigmoid}, "moe_router_score_function");
+  expect_named(plain, {.num_groups = 2, .group_top_k = 1}, "moe_router_num_groups");
+  expect_named(plain, {.logit_softcap = 1.0}, "router_logit_softcapping");
+  expect_named(plain, {.z_loss = 1.0}, "moe_z_loss_coeff");
+  expect_named(plain, {.global_aux_loss = 1.0}, "global_aux_loss");
+  expect_named(plain, {.aux_loss = 1.0, .seq_aux_loss = 1.0}, "several losses");
+  expect_named(plain, {.selection = Selection::kSinkhorn}, "sinkhorn");
+  expect_named({.logits_TE = on_gpu, .bias_E = bias}, {.selection = Selection::kQuantile}, "quantile_balancing");
+  expect_named({.logits_TE = on_gpu, .bias_E = bias}, {}, "moe_router_enable_expert_bias");
+  expect_named({.logits_TE = on_gpu.to(at::kDouble)}, {}, "moe_router_dtype");
 }
 
 }  // namespace

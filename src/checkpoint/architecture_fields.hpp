@@ -1,0 +1,50 @@
+#pragma once
+// What the files that map config.json share: fields that mean the same in every architecture.
+#include "checkpoint/architectures.hpp"
+
+namespace primus::checkpoint::fields {
+
+config::Value value(std::int64_t number);
+config::Value value(double number);
+config::Value value(const char* text);
+config::Value flag(bool is_on);
+config::Value none();
+
+/// Sizes, norms, initialisation, and the fields without a meaning here. `norm_epsilon`: what a missing one means.
+void read_common(ConfigReader& config, Settings& settings, double norm_epsilon);
+
+/// RoPE parameters of transformers 5 (rope_parameters) or 4 (rope_theta and rope_scaling).
+void read_rope(ConfigReader& config, Settings& settings, double default_theta);
+
+/// Both of the above, the other way round, in transformers 4's spelling, which both releases read.
+Json common_fields(const config::Experiment& experiment, const model::ModelSpec& spec);
+
+/// `default_groups` none: as many as heads.
+void read_grouped_queries(ConfigReader& config, Settings& settings, std::optional<std::int64_t> default_groups);
+void write_grouped_queries(const model::ModelSpec& spec, Json& json);
+
+/// "([0]*1+[1]*26)", or 1 where every layer is MoE.
+config::Value layer_pattern(const std::vector<std::int64_t>& is_moe);
+
+/// What the architectures with experts have in common.
+void set_experts(Settings& settings, std::int64_t num_experts, std::int64_t top_k, std::int64_t ffn);
+
+}  // namespace primus::checkpoint::fields
+
+namespace primus::checkpoint {
+
+// The rows' functions.
+ConfigFacts read_llama(ConfigReader& config, Settings& settings);
+ConfigFacts read_mixtral(ConfigReader& config, Settings& settings);
+ConfigFacts read_qwen3_moe(ConfigReader& config, Settings& settings);
+ConfigFacts read_gpt_oss(ConfigReader& config, Settings& settings);
+ConfigFacts read_deepseek_v2(ConfigReader& config, Settings& settings);
+ConfigFacts read_deepseek_v3(ConfigReader& config, Settings& settings);
+Json write_llama(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_mixtral(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_qwen3_moe(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_gpt_oss(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_deepseek_v2(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_deepseek_v3(const config::Experiment& experiment, const model::ModelSpec& spec);
+
+}  // namespace primus::checkpoint

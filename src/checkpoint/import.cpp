@@ -1,0 +1,158 @@
+#include "checkpoint/import.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/files.hpp"
+#include "checkpoint/crc32c.hpp"
+#include "checkpoint/refuse.hpp"
+
+namespace primus::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 10> kCompanions = {"generation_config.json",
+                                                     "tokenizer.json",
+                                                     "tokenizer_config.json",
+                                                     "special_tokens_map.json",
+                                                     "added_tokens.json",
+                                                     "vocab.json",
+                                                     "merges.txt",
+                                                     "tokenizer.model",
+                                                     "chat_template.jinja",
+                                                     "chat_template.json"};
+
+/// Checksums come after the data, so the index is the last file.
+CheckpointIndex make_index(const WritePlan& plan, const std::vector<std::uint32_t>& sums, const std::string& made_by) {
+  CheckpointIndex index;
+  index.made_by = made_by;
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const StoredTensor& tensor = plan.tensors[i];
+    GlobalTensor global{
+        .name = tensor.name, .kind = "weight", .type = tensor.type, .shape = tensor.shape, .pieces = {}};
+    global.pieces.push_back({.file = plan.shards.files[plan.shards.shard_of[i]],
+                             .tensor = tensor.name,
+                             .begin = std::vector<std::int64_t>(tensor.shape.size(), 0),
+                             .shape = tensor.shape,
+                             .crc32c = sums[i]});
+    index.tensors.push_back(std::move(global));
+  }
+  return index;
+}
+
+void write_experiment(const fs::path& folder, const RunDescription& run, const StoredModel& source) {
+  write_file(folder / kExperimentFile, run.experiment_json);
+  write_file(folder / kExperimentYaml, run.experiment_yaml);
+  if (!source.source_config) return;
+  make_folder(folder / kSourceFolder);
+  write_file(folder / kSourceFolder / "config.json", source.source_config->dump(2) + "\n");
+  copy_companions(is_checkpoint(source.folder) ? source.folder / kSourceFolder : source.folder, folder / kSourceFolder);
+}
+
+/// Everything in the folder, so that the rename cannot come before what it names.
+void bring_to_disk(const fs::path& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+    const bool is_synced = file >= 0 && (::fsync(file) == 0 || entry.is_directory());
+    const int reason = errno;
+    if (file >= 0) ::close(file);
+    if (is_synced) continue;
+    throw UserError(fmt::format("{}: cannot be brought to the disk: {}", entry.path().string(), std::strerror(reason)));
+  }
+  data::sync_folder_of((folder / "any").string());
+}
+
+}  // namespace
+
+NewFolder::NewFolder(fs::path final_path) : final_path_(std::move(final_path)) {
+  // "out/" and "out" are the same folder; a name beside it must not lie inside it.
+  if (!final_path_.has_filename()) final_path_ = final_path_.parent_path();
+  path_ = final_path_.string() + fmt::format(".tmp{}", ::getpid());
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+  make_folder(path_);
+}
+
+NewFolder::~NewFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) fs::remove_all(path_, ignored);
+}
+
+void NewFolder::commit() {
+  bring_to_disk(path_);
+  std::error_code error;
+  fs::remove(final_path_, error);  // an empty folder may stand there
+  fs::rename(path_, final_path_, error);
+  if (error) throw UserError(fmt::format("{}: cannot be put in place: {}", final_path_.string(), error.message()));
+  path_.clear();
+  data::sync_folder_of(final_path_.string());
+}
+
+void check_target(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error) || (fs::is_directory(path, error) && fs::is_empty(path, error))) return;
+  refuse({.file = path.string(), .message = "exists already", .expected = "a new or an empty folder"});
+}
+
+DType written_type(DType stored, std::optional<DType> wanted, model::Trained trained) {
+  if (!wanted || trained == model::Trained::kNo) return stored;
+  return *wanted;
+}
+
+void copy_companions(const fs::path& from, const fs::path& to) {
+  for (const char* name : kCompanions) {
+    if (fs::exists(from / name)) write_file(to / name, read_file(from / name));
+  }
+}
+
+WritePlan plan_checkpoint(const Weights& weights, const WriteOptions& options) {
+  check_target(options.to);
+  WritePlan plan;
+  std::vector<Problem> problems;
+  const auto& parameters = weights.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!options.dtype && weights.has_mixed_types(i)) {
+      problems.push_back(problem_of({.file = "command line",
+                                     .key = parameters[i].name,
+                                     .message = "is made of tensors of several types",
+                                     .expected = "a type to convert to, such as --dtype bf16"}));
+    }
+    StoredTensor tensor;
+    tensor.name = parameters[i].name;
+    tensor.type = &element_type(written_type(weights.dtype(i), options.dtype, parameters[i].trained));
+    tensor.shape = parameters[i].shape;
+    plan.num_bytes += tensor_bytes(*tensor.type, tensor.shape);
+    plan.tensors.push_back(std::move(tensor));
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  plan.shards = plan_shards(plan.tensors, options.shard_bytes, "weights");
+  return plan;
+}
+
+void write_checkpoint(const Weights& weights, const WriteOptions& options, const WritePlan& plan,
+                      const RunDescription& run, const StoredModel& source, const Progress& progress) {
+  NewFolder folder(options.to);
+  write_experiment(folder.path(), run, source);
+  SafetensorsFolderWriter writer(folder.path(), plan.tensors, plan.shards);
+  std::vector<std::uint32_t> sums(plan.tensors.size(), 0);
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    weights.stream(i, *plan.tensors[i].type->dtype, [&](std::span<const std::byte> bytes) {
+      sums[i] = crc32c(bytes, sums[i]);
+      writer.append(i, bytes);
+      done += std::ssize(bytes);
+      progress(done, plan.num_bytes);
+    });
+  }
+  writer.finish();
+  write_file(folder.path() / kIndexFile, index_text(make_index(plan, sums, run.made_by)));
+  folder.commit();
+}
+
+}  // namespace primus::checkpoint

@@ -1,0 +1,61 @@
+#pragma once
+// The optimizer over a parameter store: rules by parameter, state in the policy's types, Megatron's decay and rate
+// groups from the descriptors.
+#include "model/optimizer_spec.hpp"
+#include "nn/parameter.hpp"
+#include "ops/adamw/adamw.hpp"
+#include "ops/update/update.hpp"
+
+namespace primus::engine {
+
+/// What changes from step to step.
+struct StepRates {
+  double learning_rate = 0.0;
+  double weight_decay = 0.0;
+  std::optional<double> end_learning_rate;  // of embedding and output layer, where they have one of their own
+};
+
+class Optimizer {
+ public:
+  /// Allocates master copies (where the weights' type is narrower) and moments for every trained parameter. On a
+  /// GPU: adam with fp32 gradients, masters and moments only (train/device_support.hpp says so to the user).
+  Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy& policy, const model::OptimizerSpec& spec);
+
+  /// For the steps to come. Waits for the device, so call it before a step's work is begun.
+  void set_rates(const StepRates& rates);
+
+  /// One update of every trained parameter from its gradient, unless the loss or the gradients' norm is not finite:
+  /// that, and clipping to the norm `clip_grad` (0: none), is decided on the parameters' device (decision 16). Both
+  /// sums: fp64, there.
+  void step(const at::Tensor& loss_sum_1, const at::Tensor& square_sum_1, double clip_grad);
+
+  /// What the last step decided.
+  const ops::UpdateGate& gate() const { return gate_; }
+
+  /// Updates done so far; the moments' bias correction depends on it. Waits for the device.
+  std::int64_t num_steps() const { return gate_.num_steps_1.item<std::int64_t>(); }
+
+  /// Bytes of the gate: what the optimizer holds beside optimizer_bytes of each parameter.
+  static constexpr std::int64_t kGateBytes = 2 * 2 * 8 + 8 + 8 + 4;
+
+ private:
+  struct State {
+    nn::Parameter* parameter;
+    model::OptimizerKind rule;
+    ops::UpdateState stored;
+  };
+
+  /// Is the whole of a parameter's update the one fused op?
+  bool is_fused(const State& state) const;
+  const ops::UpdateGate& gate_of(const nn::Parameter& parameter) const;
+  void update(State& state);
+  void muon_update(State& state, ops::Decays decays);
+
+  model::OptimizerSpec spec_;
+  model::NumericPolicy policy_;
+  ops::UpdateGate gate_;
+  ops::UpdateGate end_gate_;  // shares all but the rates with gate_
+  std::vector<State> states_;
+};
+
+}  // namespace primus::engine

@@ -1,0 +1,103 @@
+#include "model/optimizer_spec.hpp"
+
+#include "base/error.hpp"
+
+namespace primus::model {
+namespace {
+
+MuonScale muon_scale(const std::string& name) {
+  if (name == "spectral") return MuonScale::kSpectral;
+  if (name == "unit_rms_norm") return MuonScale::kUnitRmsNorm;
+  PRIMUS_CHECK(name == "shape_scaling", "muon_scale_mode '{}' passed validation", name);
+  return MuonScale::kShape;
+}
+
+MuonCoefficients muon_coefficients(const std::string& name) {
+  if (name == "simple") return MuonCoefficients::kSimple;
+  if (name == "quintic") return MuonCoefficients::kQuintic;
+  if (name == "polar_express") return MuonCoefficients::kPolarExpress;
+  PRIMUS_CHECK(name == "aol", "muon_coefficient_type '{}' passed validation", name);
+  return MuonCoefficients::kAol;
+}
+
+MuonSpec muon_spec(const config::Experiment& experiment) {
+  return {.momentum = experiment.get_double("muon_momentum"),
+          .nesterov = experiment.get_bool("muon_use_nesterov") ? MuonSpec::Nesterov::kOn : MuonSpec::Nesterov::kOff,
+          .split_qkv = experiment.get_bool("muon_split_qkv") ? MuonSpec::SplitQkv::kOn : MuonSpec::SplitQkv::kOff,
+          .scale = muon_scale(experiment.get_string("muon_scale_mode")),
+          .extra_scale = experiment.get_double("muon_extra_scale_factor"),
+          .coefficients = muon_coefficients(experiment.get_string("muon_coefficient_type")),
+          .num_steps = experiment.get_int("muon_num_ns_steps")};
+}
+
+OptimizerKind optimizer_kind(const std::string& name) {
+  if (name == "adam") return OptimizerKind::kAdam;
+  if (name == "sgd") return OptimizerKind::kSgd;
+  if (name == "lion") return OptimizerKind::kLion;
+  PRIMUS_CHECK(name == "muon" || name == "dist_muon", "optimizer '{}' passed validation", name);
+  return OptimizerKind::kMuon;
+}
+
+/// Two keys say the same.
+bool decays_qk_norms(const config::Experiment& experiment) {
+  return experiment.get_bool("apply_wd_to_qk_layernorm") || !experiment.is_null("no_weight_decay_cond_type");
+}
+
+}  // namespace
+
+OptimizerKind OptimizerSpec::rule(const ParameterDescriptor& parameter) const {
+  if (kind != OptimizerKind::kMuon) return kind;
+  const bool is_at_the_ends = parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
+  // A stack of experts' bias vectors has two axes too, but does not decay.
+  const bool is_matrix = parameter.shape.size() >= 2 && parameter.decay == Decay::kYes;
+  return is_matrix && !is_at_the_ends ? OptimizerKind::kMuon : scalar_kind;
+}
+
+Decay OptimizerSpec::decay(const ParameterDescriptor& parameter) const {
+  const bool is_qk_norm =
+      parameter.name.ends_with(".q_layernorm.weight") || parameter.name.ends_with(".k_layernorm.weight");
+  return is_qk_norm && qk_norm_decay == QkNormDecay::kYes ? Decay::kYes : parameter.decay;
+}
+
+OptimizerSpec optimizer_spec(const config::Experiment& experiment) {
+  return {.kind = optimizer_kind(experiment.get_string("optimizer")),
+          .scalar_kind = optimizer_kind(experiment.get_string("muon_scalar_optimizer")),
+          .beta1 = experiment.get_double("adam_beta1"),
+          .beta2 = experiment.get_double("adam_beta2"),
+          .epsilon = experiment.get_double("adam_eps"),
+          .sgd_momentum = experiment.get_double("sgd_momentum"),
+          .lion_beta1 = experiment.get_double("lion_beta1"),
+          .lion_beta2 = experiment.get_double("lion_beta2"),
+          .muon = muon_spec(experiment),
+          .qk_norm_decay =
+              decays_qk_norms(experiment) ? OptimizerSpec::QkNormDecay::kYes : OptimizerSpec::QkNormDecay::kNo};
+}
+
+std::int64_t state_bytes(DType type, std::int64_t num_elements) {
+  const bool has_scales = type == DType::kFloat8 || type == DType::kFloat16;
+  const std::int64_t num_blocks = has_scales ? (num_elements + kStateBlock - 1) / kStateBlock : 0;
+  return num_elements * size_bytes(type) + num_blocks * size_bytes(DType::kFloat32);
+}
+
+std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
+                             const ParameterDescriptor& parameter) {
+  if (parameter.trained == Trained::kNo) return 0;
+  const std::int64_t count = parameter.num_elements();
+  std::int64_t bytes = state_bytes(policy.first_moment, count);
+  if (optimizer.rule(parameter) == OptimizerKind::kAdam) bytes += state_bytes(policy.second_moment, count);
+  return bytes + (policy.has_master_copy() ? state_bytes(policy.master, count) : 0);
+}
+
+ResidentBytes resident_bytes(const std::vector<ParameterDescriptor>& parameters, const OptimizerSpec& optimizer,
+                             const NumericPolicy& policy) {
+  ResidentBytes bytes;
+  for (const ParameterDescriptor& parameter : parameters) {
+    const bool is_trained = parameter.trained == Trained::kYes;
+    bytes.parameters += parameter.num_elements() * size_bytes(is_trained ? policy.parameters : policy.router);
+    bytes.main_gradients += is_trained ? parameter.num_elements() * size_bytes(policy.main_gradients) : 0;
+    bytes.optimizer += optimizer_bytes(optimizer, policy, parameter);
+  }
+  return bytes;
+}
+
+}  // namespace primus::model

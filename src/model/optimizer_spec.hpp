@@ -1,0 +1,67 @@
+#pragma once
+// Which optimizer a run has, and what it holds for each parameter: the trainer allocates it, the projection adds it up.
+#include <vector>
+
+#include "config/experiment.hpp"
+#include "model/numerics.hpp"
+#include "model/parameters.hpp"
+
+namespace primus::model {
+
+enum class OptimizerKind { kAdam, kSgd, kLion, kMuon };
+
+/// How an orthogonal update is scaled to the matrix.
+enum class MuonScale { kSpectral, kUnitRmsNorm, kShape };
+
+/// Coefficients of the Newton-Schulz iteration, by the names that Megatron gives them.
+enum class MuonCoefficients { kSimple, kQuintic, kPolarExpress, kAol };
+
+struct MuonSpec {
+  double momentum = 0.95;
+  enum class Nesterov { kOff, kOn } nesterov = Nesterov::kOff;
+  enum class SplitQkv { kOff, kOn } split_qkv = SplitQkv::kOn;  // queries, keys and values as matrices of their own
+  MuonScale scale = MuonScale::kSpectral;
+  double extra_scale = 1.0;
+  MuonCoefficients coefficients = MuonCoefficients::kQuintic;
+  std::int64_t num_steps = 5;
+};
+
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kAdam;
+  OptimizerKind scalar_kind = OptimizerKind::kAdam;  // beside kMuon: of what is no matrix between layers
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double sgd_momentum = 0.9;
+  double lion_beta1 = 0.95;
+  double lion_beta2 = 0.98;
+  MuonSpec muon;
+  enum class QkNormDecay { kNo, kYes } qk_norm_decay = QkNormDecay::kNo;  // norms on queries and keys decay after all
+
+  /// The rule by which this parameter moves; with kMuon, matrices other than embedding and output move by it.
+  OptimizerKind rule(const ParameterDescriptor& parameter) const;
+  Decay decay(const ParameterDescriptor& parameter) const;
+};
+
+OptimizerSpec optimizer_spec(const config::Experiment& experiment);
+
+/// Elements that share a scale where state is held in fp8 or fp16.
+inline constexpr std::int64_t kStateBlock = 128;
+
+/// Bytes of `num_elements` values held in `type`, their scales included.
+std::int64_t state_bytes(DType type, std::int64_t num_elements);
+
+/// Master copy and moments of one parameter (none for a buffer).
+std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
+                             const ParameterDescriptor& parameter);
+
+/// What a run holds from its first step to its last, beside activations.
+struct ResidentBytes {
+  std::int64_t parameters = 0;
+  std::int64_t main_gradients = 0;
+  std::int64_t optimizer = 0;
+};
+ResidentBytes resident_bytes(const std::vector<ParameterDescriptor>& parameters, const OptimizerSpec& optimizer,
+                             const NumericPolicy& policy);
+
+}  // namespace primus::model

@@ -1,0 +1,41 @@
+#pragma once
+// What both kinds of attention share: the keys that a layer's queries see, what its softmax has besides, and the bias
+// of the output projection. Legend: B sequences, S length, A heads, G key/value heads, D query size, V value size.
+#include "nn/layer.hpp"
+#include "ops/attention/attention.hpp"
+
+namespace primus::nn {
+
+/// q, k and v of a micro-batch, [B, S, heads, size].
+struct AttentionInput {
+  Tensor query, key, value;
+};
+
+class AttentionCore {
+ public:
+  AttentionCore(const model::ModelSpec& spec, int layer, std::int64_t query_dim, ParameterStore& parameters);
+
+  void forward(const AttentionInput& in, const StepContext& step, Tensor& context_BSAV, Tensor& lse_BAS) const;
+  /// Gradients of the input (overwritten); the sinks' are added to their main gradient.
+  void backward(const Tensor& dcontext_BSAV, const AttentionInput& in, const Tensor& context_BSAV,
+                const Tensor& lse_BAS, const StepContext& step, AttentionInput& gradient) const;
+
+  /// residual_TH += context · projectionᵀ + bias.
+  void project(const Tensor& context_TV, Tensor& residual_TH) const;
+  /// Gradient of the context; the bias's is added to its main gradient.
+  void project_backward(const Tensor& dy_TH, Tensor& dcontext_TV) const;
+  Parameter& projection() const { return projection_; }
+
+ private:
+  ops::AttentionOptions options(const StepContext& step, const Tensor& lse_BAS) const;
+
+  double softmax_scale_;
+  std::int64_t window_;
+  double softcap_;
+  std::int64_t num_zero_sinks_;  // as many as heads, or none
+  Parameter* sinks_ = nullptr;
+  Parameter& projection_;
+  Parameter* bias_ = nullptr;
+};
+
+}  // namespace primus::nn

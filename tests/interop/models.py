@@ -1,0 +1,124 @@
+"""Tiny random models of transformers, and which of them our layers cannot run yet."""
+import random
+
+import torch
+import transformers
+
+# Remove a line when the layers that it names are built: everything in hugging_face_test.py then applies to that model.
+NOT_RUNNABLE = {}
+
+
+def common(rng, head_multiple=4):
+    heads = rng.choice([2, 4])
+    return dict(vocab_size=rng.choice([97, 128, 160]), hidden_size=heads * head_multiple * rng.choice([4, 6]),
+                num_hidden_layers=rng.randint(2, 4), num_attention_heads=heads, max_position_embeddings=128,
+                rms_norm_eps=rng.choice([1e-6, 1e-5]), initializer_range=0.05)
+
+
+def grouped(rng, sizes):
+    return rng.choice([g for g in (1, 2, 4) if sizes["num_attention_heads"] % g == 0])
+
+
+def yarn(rng):
+    """DeepSeek's positions, or plain ones."""
+    if rng.random() < 0.4:
+        return {"rope_type": "default", "rope_theta": 10000.0}
+    return {"rope_type": "yarn", "rope_theta": 10000.0, "factor": rng.choice([4.0, 40.0]), "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707, "original_max_position_embeddings": 32}
+
+
+def latent(rng, sizes):
+    return dict(num_key_value_heads=sizes["num_attention_heads"], q_lora_rank=rng.choice([None, 12]),
+                kv_lora_rank=16, qk_rope_head_dim=rng.choice([4, 8]), qk_nope_head_dim=rng.choice([8, 12]),
+                v_head_dim=rng.choice([8, 12]))
+
+
+def llama(rng, rope=None):
+    sizes = common(rng)
+    return transformers.LlamaConfig(**sizes, intermediate_size=rng.choice([40, 72]), num_key_value_heads=grouped(rng, sizes),
+                                    tie_word_embeddings=rng.random() < 0.3, rope_parameters=rope or {
+                                        "rope_type": "default", "rope_theta": rng.choice([10000.0, 500000.0])})
+
+
+def llama3_rope(rng):
+    return llama(rng, {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                       "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})
+
+
+def mixtral(rng):
+    sizes = common(rng)
+    experts = rng.choice([4, 8])
+    return transformers.MixtralConfig(**sizes, intermediate_size=rng.choice([24, 40]), num_local_experts=experts,
+                                      num_key_value_heads=grouped(rng, sizes), num_experts_per_tok=rng.choice([2, 3]))
+
+
+def qwen3_moe(rng):
+    sizes = common(rng)
+    return transformers.Qwen3MoeConfig(**sizes, intermediate_size=40, moe_intermediate_size=rng.choice([16, 24]),
+                                       num_key_value_heads=grouped(rng, sizes), head_dim=rng.choice([8, 16]),
+                                       num_experts=8, num_experts_per_tok=rng.choice([2, 3]),
+                                       norm_topk_prob=rng.random() < 0.7, mlp_only_layers=[0] if rng.random() < 0.5 else [])
+
+
+def deepseek_v2(rng, groups=None):
+    sizes = common(rng)
+    routing = dict(topk_method="group_limited_greedy", n_group=4, topk_group=2) if groups else dict(
+        topk_method="greedy", n_group=1, topk_group=1)
+    return transformers.DeepseekV2Config(**sizes, **latent(rng, sizes), **routing, intermediate_size=rng.choice([40, 72]),
+                                         moe_intermediate_size=rng.choice([16, 24]), n_routed_experts=8,
+                                         n_shared_experts=rng.choice([1, 2]), num_experts_per_tok=rng.choice([2, 3]),
+                                         first_k_dense_replace=rng.choice([0, 1]),
+                                         routed_scaling_factor=rng.choice([1.0, 2.5]), rope_parameters=yarn(rng))
+
+
+def deepseek_v2_groups(rng):
+    return deepseek_v2(rng, groups=True)
+
+
+def deepseek_v3(rng, groups=True):
+    sizes = common(rng)
+    return transformers.DeepseekV3Config(**sizes, **latent(rng, sizes), intermediate_size=rng.choice([40, 72]),
+                                         moe_intermediate_size=rng.choice([16, 24]), n_routed_experts=8, n_shared_experts=1,
+                                         num_experts_per_tok=4 if groups else rng.choice([2, 3]),
+                                         n_group=4 if groups else 1, topk_group=2 if groups else 1,
+                                         first_k_dense_replace=1, routed_scaling_factor=2.5, rope_parameters=yarn(rng))
+
+
+def deepseek_v3_no_groups(rng):
+    return deepseek_v3(rng, groups=False)
+
+
+def gpt_oss(rng):
+    sizes = dict(common(rng), rms_norm_eps=1e-5)
+    return transformers.GptOssConfig(**sizes, intermediate_size=rng.choice([24, 40]),
+                                     num_key_value_heads=grouped(rng, sizes), head_dim=rng.choice([8, 16]),
+                                     num_local_experts=rng.choice([4, 8]),
+                                     num_experts_per_tok=2, sliding_window=rng.choice([5, 8]))
+
+
+MODELS = {f.__name__: f for f in (llama, llama3_rope, mixtral, qwen3_moe, deepseek_v2, deepseek_v2_groups, deepseek_v3,
+                                  deepseek_v3_no_groups, gpt_oss)}
+
+
+def correct(model):
+    """Where transformers' code departs from its own config: the norms of DeepSeek's latent vectors ignore rms_norm_eps."""
+    for name, module in model.named_modules():
+        if name.endswith(("q_a_layernorm", "kv_a_layernorm")):
+            module.variance_epsilon = model.config.rms_norm_eps
+    return model
+
+
+def make(name, seed):
+    """A model whose every parameter is random: ones in norms and zeros in biases would hide what is swapped."""
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    config = MODELS[name](rng)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager",
+                                                          experts_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+        for key, buffer in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                buffer.copy_(0.1 * torch.randn_like(buffer))
+    return correct(model.eval())

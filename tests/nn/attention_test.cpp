@@ -1,0 +1,262 @@
+// Attention with every option and pair of options against fp64 autograd (reference.hpp), as a layer and in a model;
+// what it declares to hold; packed documents against the documents alone.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "nn/attention_specs.hpp"
+#include "nn/rig.hpp"
+#include "nn/rope_tables.hpp"
+#include "nn/transformer_layer.hpp"
+#include "ops/allocator.hpp"
+
+namespace primus {
+namespace {
+
+using at::Tensor;
+using namespace primus::test;
+
+constexpr int kNumSeeds = 90;
+
+model::NumericPolicy policy_of(at::ScalarType dtype) {
+  return dtype == at::kDouble ? model::float64_policy() : model::NumericPolicy{};
+}
+
+/// A step of a micro-batch of packed documents.
+nn::StepContext context(const model::ModelSpec& spec, model::BatchShape batch, const PackedDocuments& packed,
+                        at::ScalarType dtype, nn::WeightGradTiming timing) {
+  nn::StepContext step{.weight_grad = timing, .batch = batch};
+  step.rope = nn::rope_tables(spec.rope, batch.seq_length, dtype);
+  if (packed.position_BS.defined()) step.rope = nn::at_positions(step.rope, packed.position_BS.flatten());
+  step.first_key_BS = packed.first_key_BS;
+  step.aux_scale = 0.5;
+  return step;
+}
+
+struct LayerRun {
+  Tensor y_TH, dx_TH;
+  std::unique_ptr<nn::ParameterStore> store;
+};
+
+/// Weights that are not what initialisation makes of them: norms around one, biases and sinks that matter.
+void disturb(nn::ParameterStore& store, std::uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  for (const auto& parameter : store.all()) {
+    if (parameter->descriptor.init.kind == model::InitKind::kNormal) continue;
+    parameter->weight.add_(random_normal(parameter->descriptor.shape, parameter->weight.scalar_type(), generator, 0.3));
+  }
+}
+
+LayerRun run_layer(const model::ModelSpec& spec, int layer, model::BatchShape batch, const PackedDocuments& packed,
+                   at::ScalarType dtype, nn::WeightGradTiming timing, const Tensor& x_TH, const Tensor& dy_TH) {
+  const model::NumericPolicy policy = policy_of(dtype);
+  LayerRun run;
+  run.store = std::make_unique<nn::ParameterStore>(model::layer_parameters(spec, layer), policy, 99);
+  disturb(*run.store, 7);
+  nn::TransformerLayer transformer(spec, policy, layer, *run.store);
+  nn::Saved saved(model::layer_saved(spec, policy, batch, layer));
+  const nn::StepContext step = context(spec, batch, packed, dtype, timing);
+  saved.allocate(model::LayerSlot::kInput).copy_(x_TH);
+  run.y_TH = poisoned({batch.num_tokens(), spec.hidden_size}, dtype);
+  transformer.forward(saved, step, run.y_TH);
+  run.dx_TH = transformer.backward(dy_TH.clone(), saved, step);
+  if (timing == nn::WeightGradTiming::kDeferred) transformer.weight_grad(saved);
+  return run;
+}
+
+/// Largest error of a gradient in fp32, relative to its norm or, where the terms of a sum cancel (one sink's gradient
+/// is a sum over all tokens), to a hundredth of the layer's largest. In fp64 every gradient stands alone.
+double worst_rounding(const nn::ParameterStore& store, const ReferenceParameters& reference, std::string* worst) {
+  double largest_norm = 0.0;
+  for (const auto& [name, leaf] : reference) {
+    if (leaf.grad().defined()) largest_norm = std::max(largest_norm, leaf.grad().norm().item<double>());
+  }
+  double largest = 0.0;
+  for (const auto& parameter : store.all()) {
+    const Tensor& expected = reference.at(parameter->descriptor.name).grad();
+    if (!parameter->main_grad.defined() || !expected.defined()) continue;
+    const double norm = std::max(expected.norm().item<double>(), 0.01 * largest_norm);
+    const double error = parameter->main_grad.to(at::kDouble).sub(expected).norm().item<double>() / norm;
+    if (error <= largest) continue;
+    largest = error;
+    *worst = parameter->descriptor.name;
+  }
+  return largest;
+}
+
+class AttentionLayerTest : public ::testing::TestWithParam<int> {
+ public:
+  static void SetUpTestSuite() {
+    ops::install_allocator();
+    ops::set_fresh_memory(ops::FreshMemory::kPoisoned);
+  }
+  std::uint64_t seed() const { return static_cast<std::uint64_t>(GetParam()); }
+  AttentionChoices choices() const { return attention_choices(seed()); }
+  model::ModelSpec spec() const { return attention_spec(seed(), choices()); }
+  PackedDocuments packed(model::BatchShape batch) const {
+    std::mt19937_64 generator(seed() + 77);
+    return packed_documents(choices()[kDocuments].taken, batch, generator);
+  }
+};
+
+TEST_P(AttentionLayerTest, ForwardAndGradientsMatchAutograd) {
+  std::mt19937_64 generator(seed() + 1000);
+  const model::ModelSpec spec = this->spec();
+  const model::BatchShape batch = random_batch(seed());
+  const PackedDocuments documents = packed(batch);
+  for (const int layer : {0, 1}) {
+    for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+      const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, dtype, generator);
+      const Tensor dy = random_normal({batch.num_tokens(), spec.hidden_size}, dtype, generator);
+      const LayerRun run = run_layer(spec, layer, batch, documents, dtype, nn::WeightGradTiming::kWithBackward, x, dy);
+      const ReferenceParameters p = reference_parameters(*run.store);
+      const Tensor x64 = leaf64(x);
+      Tensor aux = at::zeros({}, at::kDouble);
+      const Tensor y64 = reference_layer(x64.view({batch.num_sequences, batch.seq_length, spec.hidden_size}), spec,
+                                         layer, p, &aux, documents);
+      ((y64.view(dy.sizes()) * dy.to(at::kDouble)).sum() + aux * 0.5).backward();
+      EXPECT_LE(relative_error(run.y_TH, y64.view(dy.sizes())), tolerance(dtype)) << "layer " << layer;
+      EXPECT_LE(relative_error(run.dx_TH, x64.grad()), tolerance(dtype)) << "layer " << layer;
+      std::string worst;
+      if (dtype == at::kDouble) {
+        EXPECT_LE(worst_gradient_error(*run.store, p, &worst), tolerance(dtype)) << worst;
+      } else {
+        EXPECT_LE(worst_rounding(*run.store, p, &worst), tolerance(dtype)) << worst;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionLayerTest, DeferredWeightGradientsAreTheSameBits) {
+  std::mt19937_64 generator(seed() + 2000);
+  const model::ModelSpec spec = this->spec();
+  const model::BatchShape batch = random_batch(seed());
+  const PackedDocuments documents = packed(batch);
+  const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
+  const Tensor dy = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
+  const LayerRun now = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kWithBackward, x, dy);
+  const LayerRun later = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kDeferred, x, dy);
+  EXPECT_TRUE(at::equal(now.y_TH, later.y_TH));
+  EXPECT_TRUE(at::equal(now.dx_TH, later.dx_TH));
+  for (std::size_t i = 0; i < now.store->all().size(); ++i) {
+    const nn::Parameter& parameter = *now.store->all()[i];
+    if (!parameter.main_grad.defined()) continue;
+    EXPECT_TRUE(at::equal(parameter.main_grad, later.store->all()[i]->main_grad)) << parameter.descriptor.name;
+  }
+}
+
+TEST_P(AttentionLayerTest, ModelMatchesAutogradAndHoldsWhatItDeclares) {
+  std::mt19937_64 generator(seed() + 3000);
+  const model::ModelSpec spec = this->spec();
+  const model::BatchShape batch = random_batch(seed());
+  const PackedDocuments documents = packed(batch);
+  const Data data = random_data(spec, batch, generator);
+  Rig rig(spec, model::float64_policy(), model::LossFusion::kFused, batch);
+  disturb(rig.store, 8);
+  std::vector<nn::MicroBatchInput> input = rig.cut(data, batch.num_sequences);
+  if (documents.position_BS.defined()) input[0].positions_T = documents.position_BS.flatten();
+  input[0].first_key_BS = documents.first_key_BS;
+
+  const schedule::Schedule table = schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = 1});
+  const engine::StepResult result =
+      rig.runner.run(table.actions({0}), {.micro_batches = input, .num_tokens = data.num_tokens()});
+  const ReferenceParameters p = reference_parameters(rig.store);
+  const ReferenceLoss expected = reference_model(data.ids_BS, data.labels_BS, data.mask_BS, spec, p, documents);
+  (expected.loss_sum / data.num_tokens() + expected.aux_loss).backward();
+  const double loss = expected.loss_sum.item<double>() / data.num_tokens();
+  EXPECT_LE(std::abs(result.loss - loss), 1e-12 * std::abs(loss));
+  std::string worst;
+  EXPECT_LE(worst_gradient_error(rig.store, p, &worst), 1e-9) << worst;
+
+  const model::SavedDeclaration declaration =
+      model::model_saved(spec, model::float64_policy(), batch, model::LossFusion::kFused);
+  const nn::StepContext step = context(spec, batch, documents, at::kDouble, nn::WeightGradTiming::kWithBackward);
+  nn::Saved saved(declaration);
+  const ops::MemoryReport before = ops::memory_report();
+  rig.model.forward(input[0], saved, step);
+  const ops::MemoryReport after = ops::memory_report();
+  std::int64_t declared[model::kNumSavedCategories] = {};
+  declaration.add_by_category(declared);
+  const ops::MemoryTag tag = ops::saved_tag(model::SavedCategory::kAttention);
+  EXPECT_EQ(after.held(tag) - before.held(tag), declared[static_cast<int>(model::SavedCategory::kAttention)]);
+  EXPECT_EQ(after.total_bytes - before.total_bytes, declaration.size_bytes());
+  rig.model.backward(input[0], saved, step);
+  EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AttentionLayerTest, ::testing::Range(0, kNumSeeds));
+
+// The seeds above meet every pair of values of any two choices.
+TEST(AttentionCoverTest, EveryPairOfOptionsIsMet) {
+  for (std::size_t a = 0; a < kNumChoices; ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      std::set<std::pair<int, int>> met;
+      AttentionChoices choices;
+      for (int seed = 0; seed < kNumSeeds; ++seed) {
+        choices = attention_choices(static_cast<std::uint64_t>(seed));
+        met.insert({choices[a].taken, choices[b].taken});
+      }
+      EXPECT_EQ(met.size(), static_cast<std::size_t>(choices[a].options * choices[b].options)) << a << " " << b;
+    }
+  }
+}
+
+TEST(AttentionFixedTest, EverythingAtOnceMatchesFiniteDifferences) {
+  ops::install_allocator();
+  for (const int kind : {1, 3}) {
+    AttentionChoices choices{};
+    choices[kKind].taken = kind;
+    for (const AttentionChoice choice : {kNorms, kQkvBias, kLinearBias, kGate, kWindow, kSoftcap, kRotated}) {
+      choices[choice].taken = 1;
+    }
+    choices[kSink].taken = 2;
+    choices[kRope].taken = 3;
+    choices[kDocuments].taken = 2;
+    model::ModelSpec spec = attention_spec(5, choices);
+    spec.moe->router.losses = {};  // its gradient is injected, no part of the output
+    const model::BatchShape batch{.num_sequences = 1, .seq_length = 7};
+    std::mt19937_64 generator(6);
+    const PackedDocuments documents = packed_documents(2, batch, generator);
+    const Tensor x = random_normal({7, spec.hidden_size}, at::kDouble, generator);
+    const Tensor dy = random_normal({7, spec.hidden_size}, at::kDouble, generator);
+    const auto run = [&](const Tensor& point) {
+      return run_layer(spec, 0, batch, documents, at::kDouble, nn::WeightGradTiming::kWithBackward, point, dy);
+    };
+    const auto loss = [&](const Tensor& point) { return (run(point).y_TH * dy).sum().item<double>(); };
+    EXPECT_LE(relative_error(run(x).dx_TH, finite_difference(loss, x)), 1e-6) << kind;
+  }
+}
+
+// A model that reads documents packed side by side, positions beginning anew, has the loss and the gradients of one
+// that reads them one after another.
+TEST(AttentionFixedTest, PackedDocumentsAreTheDocumentsAlone) {
+  ops::install_allocator();
+  for (const int kind : {1, 3}) {
+    AttentionChoices choices{};
+    choices[kKind].taken = kind;
+    choices[kNorms].taken = 1;
+    choices[kRope].taken = 1;
+    model::ModelSpec spec = attention_spec(9, choices);
+    spec.moe->router.losses = {};
+    std::mt19937_64 generator(10);
+    const model::BatchShape whole{.num_sequences = 1, .seq_length = 18};
+    const Data data = random_data(spec, whole, generator);
+    const schedule::Schedule one = schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = 1});
+    Rig packed(spec, model::float64_policy(), model::LossFusion::kFused, whole);
+    std::vector<nn::MicroBatchInput> input = packed.cut(data, 1);
+    input[0].positions_T = at::arange(18, at::kLong).remainder(6);
+    input[0].first_key_BS = at::arange(18, at::kInt).sub(at::arange(18, at::kInt).remainder(6)).view({1, 18});
+    const double loss =
+        packed.runner.run(one.actions({0}), {.micro_batches = input, .num_tokens = data.num_tokens()}).loss;
+
+    const Data apart{data.ids_BS.view({3, 6}), data.labels_BS.view({3, 6}), data.mask_BS.view({3, 6})};
+    Rig alone(spec, model::float64_policy(), model::LossFusion::kFused, {.num_sequences = 3, .seq_length = 6});
+    const double expected = alone.step(apart, 3).loss;
+    EXPECT_LE(std::abs(loss - expected), 1e-13 * std::abs(expected)) << kind;
+    EXPECT_LE(worst_difference(packed.store, alone.store), 1e-12) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace primus
