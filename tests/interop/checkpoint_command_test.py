@@ -162,13 +162,14 @@ def damage(checks, work):
 
 
 def multi_token_layers(checks, work):
-    """Tensors of layers behind the last one: named as left out while no layer of ours reads them."""
+    """A prediction depth behind the last layer comes whole, or each tensor that is missing or misshapen is named."""
     _, folder = tiny(work, "deepseek_v3")
     layers = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
     name = f"model.layers.{layers}.eh_proj.weight"
     edit_tensors(folder, lambda tensors: tensors.update({name: torch.zeros(4, 8)}))
-    out = run("checkpoint", "import", "--from", folder, "--to", work / "ours")
-    checks.that(name in out and "left out" in out, out)
+    out = run("checkpoint", "import", "--from", folder, "--to", work / "ours", code=2)
+    checks.that(f"{name}: has another shape" in out and f"model.layers.{layers}.enorm.weight: is missing" in out, out)
+    checks.that(not (work / "ours").exists(), "a refused import leaves nothing")
 
 
 def write_many_shards(folder, num_layers, hidden, ffn):
