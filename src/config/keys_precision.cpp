@@ -33,7 +33,7 @@ constexpr Key kPrecision[] = {
   works("bf16", kBool, "true", "", "Weights and activations in bfloat16, with fp32 master weights.", "false: fp32"),
   planned("fp16", kBool, "false", "", "Weights and activations in half precision."),
   planned("grad_reduce_in_bf16", kBool, "false", "", "Gradients held and reduced in bfloat16."),
-  planned_detail("loss_scale", kReal, "null", ">0", "Fixed loss scale of half precision."),
+  planned("loss_scale", kReal, "null", ">0", "Fixed loss scale of half precision."),
   planned_detail("initial_loss_scale", kReal, "4294967296", ">0", "First loss scale of half precision."),
   planned_detail("min_loss_scale", kReal, "1.0", ">0", "Smallest loss scale of half precision."),
   planned_detail("loss_scale_window", kReal, "1000", ">0", "Steps after which the loss scale grows."),
