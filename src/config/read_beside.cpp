@@ -85,7 +85,7 @@ constexpr Row kRows[] = {
     // Optimizer and schedule.
     {"optimizer=sgd", "sgd_momentum"},
     {kMuon,
-     "muon_extra_scale_factor muon_scale_mode muon_fp32_matmul_prec muon_num_ns_steps muon_tp_mode muon_use_nesterov "
+     "muon_extra_scale_factor muon_scale_mode muon_num_ns_steps muon_use_nesterov "
      "muon_split_qkv muon_momentum muon_coefficient_type muon_scalar_optimizer"},
     {"optimizer=lion muon_scalar_optimizer=lion", "lion_beta1 lion_beta2"},
     {"optimizer_cpu_offload",

@@ -96,7 +96,6 @@ TEST(ReadBeside, ADetailOfASwitchThatIsOnStopsARealTrain) {
 TEST(ReadBeside, KeysThatActByThemselvesStopARealTrain) {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--zero_bubble_v_schedule"},
                                                                                      {"--enable_1f1b_v"},
-                                                                                     {"--loss_scale", "1024"},
                                                                                      {"--log_memory_interval", "10"},
                                                                                      {"--special_tokens=[a]"}}) {
     EXPECT_THAT(refused(words), HasSubstr("planned, not built yet")) << words.front();
