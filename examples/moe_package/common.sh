@@ -25,6 +25,8 @@
 #   EXP, PRIMUS_EXP_NAME, PRIMUS_CLI         another experiment, name of the run, program
 #   LOG_FILE, EXPORT_CONFIG                  files for a copy of the output and for the resolved experiment
 
+script=$(realpath "$0")
+
 # Experiments and ./output are named from the root of the repository.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
@@ -117,6 +119,31 @@ check_variables() {
 
 check_variables
 
+# --- which of them a script reads --------------------------------------------------------------------------------------
+
+# Variables of some scripts only. What is set and read by nobody is told by `launch`: whoever set it meant something.
+given=()
+for name in LAYERS LAYOUT LAST_STAGE_LAYERS TURBO_ATTENTION TURBO_RMS_NORM TURBO_GG ROPE_FUSION DEEPEP DEEPEP_NUM_CU \
+  EXPERTS TOPK COMPRESS_RATIOS ENABLE_MLA ENABLE_MTP SYNC_FREE_STAGE OPTIMIZER LOAD_BALANCE RECOMPUTE_LAYERS RECOMP_IDS \
+  PROFILE DUMP_PP_DATA PRETRAIN_TYPE CHIP; do
+  if [ -n "${!name:-}" ]; then given+=("$name"); fi
+done
+
+read_names=()
+
+# reads NAME...: what a function takes from the environment; what the script itself names counts by itself.
+reads() {
+  read_names+=("$@")
+}
+
+mention_unread() {
+  local name
+  for name in "${given[@]}"; do
+    if [[ " ${read_names[*]} " == *" $name "* ]] || grep -q "\b$name\b" "$script"; then continue; fi
+    echo "${0##*/}: note: $name is set, but this script does not read it" >&2
+  done
+}
+
 # --- what a run is made of -------------------------------------------------------------------------------------------
 
 has_feature() {
@@ -156,6 +183,7 @@ add_sizes() {
 
 # The switches of the scripts with features.
 add_switches() {
+  reads ENABLE_MLA ENABLE_MTP OPTIMIZER LOAD_BALANCE RECOMPUTE_LAYERS RECOMP_IDS
   args+=(
     --mock_data True --moe_router_force_load_balancing "$LOAD_BALANCE"
     --optimizer "$OPTIMIZER" --moe_use_legacy_grouped_gemm "$LEGACY_GG"
@@ -183,6 +211,7 @@ add_recompute() {
 }
 
 add_profile() {
+  reads PROFILE DUMP_PP_DATA
   if [ "$PROFILE" = True ]; then
     args+=(
       --profile True --use_pytorch_profiler True --disable_profiler_activity_cpu "$DISABLE_CPU_TRACE"
@@ -190,6 +219,12 @@ add_profile() {
     )
   fi
   if [ "${DUMP_PP_DATA:-False}" = True ]; then args+=(--dump_pp_data True); fi
+}
+
+# choose_deepep_units NUMBER: so many within a node; between nodes (from 16 expert ranks on) DeepEP takes 32 at most.
+choose_deepep_units() {
+  reads DEEPEP_NUM_CU
+  if [ "$EP" -ge 16 ]; then : "${DEEPEP_NUM_CU:=32}"; else : "${DEEPEP_NUM_CU:=$1}"; fi
 }
 
 add_features() {
@@ -208,8 +243,7 @@ add_features() {
       3) args+=(--cross_entropy_fusion_impl te --cross_entropy_loss_fusion True) ;;
       4)
         needs_turbo=True
-        # Between nodes DeepEP takes 32 compute units at most.
-        if [ "$EP" -ge 16 ]; then : "${DEEPEP_NUM_CU:=32}"; else : "${DEEPEP_NUM_CU:=64}"; fi
+        choose_deepep_units 64
         args+=(
           --use_turbo_deepep True --turbo_deepep_num_cu "$DEEPEP_NUM_CU" --turbo_deepep_use_comm_stream False
           --moe_shared_expert_overlap False --moe_router_dtype fp32
@@ -217,6 +251,7 @@ add_features() {
         ;;
       5)
         needs_turbo=True
+        reads SYNC_FREE_STAGE
         # Stage 1 fuses router and permutation; 2 brings DeepEP and turbo grouped GEMM with it (MI300X, MI325X).
         # A stage switches these on by itself, but the baselines say no to the first two.
         args+=(
@@ -239,7 +274,10 @@ add_features() {
 # TURBO_ATTENTION, TURBO_RMS_NORM and ROPE_FUSION may be empty: then the experiment decides.
 add_large_model() {
   export PRIMUS_TURBO_DEEPEP_TIMEOUT=${PRIMUS_TURBO_DEEPEP_TIMEOUT:-600}
-  : "${TURBO_GG:=False}" "${DEEPEP:=True}" "${DEEPEP_NUM_CU:=80}"
+  reads LAYERS LAYOUT LAST_STAGE_LAYERS TURBO_ATTENTION TURBO_RMS_NORM TURBO_GG ROPE_FUSION DEEPEP
+  reads RECOMPUTE_LAYERS RECOMP_IDS
+  : "${TURBO_GG:=False}" "${DEEPEP:=True}"
+  choose_deepep_units 80
   args+=(
     --enable_primus_turbo True --use_turbo_grouped_gemm "$TURBO_GG" --moe_use_legacy_grouped_gemm "$LEGACY_GG"
     --use_turbo_deepep "$DEEPEP" --turbo_deepep_num_cu "$DEEPEP_NUM_CU"
@@ -310,6 +348,7 @@ add_proxy() {
 run_family() {
   local name=$1 model=$2
   shift 2
+  reads CHIP
   : "${CHIP:=MI355X}" "${MoE_Features:=3 4 5 6 7}"
   : "${NNODES:=96}" "${MBS:=1}" "${GBS:=1024}" "${PP:=24}" "${VPP:=4}"
   local experiment=examples/moe_package/configs/$CHIP/$model-pretrain-baseline.yaml
@@ -327,6 +366,7 @@ run_family() {
 launch() {
   local name=$1 experiment=${EXP:-$2}
   shift 2
+  mention_unread
   local program=${PRIMUS_CLI:-bin/primus-cli}
   [ -x "$program" ] || die "$program is not there; build it with 'make build', or name it with PRIMUS_CLI"
   local precision=BF16

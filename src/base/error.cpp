@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "base/visible.hpp"
 
 namespace primus {
 namespace {
@@ -38,7 +39,12 @@ std::vector<Problem> printable(std::vector<Problem> problems) {
 
 }  // namespace
 
-std::string to_text(const Problem& problem) {
+std::string to_text(const Problem& raw) {
+  Problem problem = raw;
+  for (std::string* part :
+       {&problem.file, &problem.key, &problem.message, &problem.expected, &problem.found, &problem.nearest}) {
+    *part = visible(*part);
+  }
   std::string text;
   if (!problem.file.empty()) {
     text += problem.file;

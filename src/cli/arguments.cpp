@@ -54,6 +54,16 @@ void refuse_misspelt(const CLI::App& app, std::span<const std::string> words) {
   }
 }
 
+// An experiment that stands where its option should.
+void refuse_bare_experiment(const CLI::App& app, std::span<const std::string> words) {
+  const CLI::Option* config = app.get_option_no_throw("--config");
+  if (!config || config->count() > 0 || words.empty() || !words.front().ends_with(".yaml")) return;
+  if (words.front().starts_with("-") || words.front().find('=') != std::string::npos) return;
+  throw ConfigError({{.file = std::string(kPlace),
+                      .message = fmt::format("unexpected '{}'", words.front()),
+                      .nearest = fmt::format("write --config {}", words.front())}});
+}
+
 }  // namespace
 
 Parsed parse_options(CLI::App& app, std::span<const std::string> words, Rest what_to_do,
@@ -67,7 +77,10 @@ Parsed parse_options(CLI::App& app, std::span<const std::string> words, Rest wha
     fmt::print("{}\n", app.help());
     return Parsed::kHelpShown;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) refuse_misspelt(app, words);
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
+      refuse_misspelt(app, words);
+      refuse_bare_experiment(app, words);
+    }
     throw ConfigError({{.file = std::string(kPlace),
                         .message = error.what(),
                         .nearest = fmt::format("see {} --help", app.get_name())}});

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.hpp"
 #include "cli/arguments.hpp"
 #include "cli/messages.hpp"
 #include "config/rules.hpp"
@@ -36,6 +37,7 @@ struct LaunchOptions {
   std::string device;                              // "": the command may say it
   std::map<std::string, std::string> environment;  // of --env
   std::vector<std::string> patches;
+  std::map<std::string, Problem> places;  // of variables and patches by name: file, line and key, where known
   std::string log_file;
   launch::Show show = launch::Show::kAll;
   std::string launcher_file;               // "": none

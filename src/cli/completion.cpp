@@ -201,6 +201,8 @@ class Completer {
       for (const char* state : {"works", "planned", "no-effect"}) offer(state);
     } else if (name == "--preset") {
       for (const std::string& preset : preset_names()) offer(preset);
+    } else if (name == "--tokenizer-type") {
+      for (const char* tokenizer : {"ByteTokenizer", "NullTokenizer"}) offer(tokenizer);
     } else if (name == "--device") {
       offer("cpu");
     } else if (type.find('|') != std::string::npos) {
@@ -237,9 +239,27 @@ class Completer {
     for (const config::KeySection& section : config::key_sections()) {
       for (const config::Key& key : section.keys) {
         if (key.name.starts_with(typed))
-          candidates_.push_back(before + written + std::string(key.name.substr(typed.size())) + after);
+          candidates_.push_back(before + written + in_style_of(written, key.name.substr(typed.size())) + after);
+        if (!before.empty() && key.type == config::KeyType::kBool) add_negation(key, typed, written);
       }
     }
+  }
+
+  // Who typed dashes between words goes on with them.
+  static std::string in_style_of(const std::string& written, std::string_view rest) {
+    std::string text(rest);
+    if (written.find('-') != std::string::npos && written.find('_') == std::string::npos)
+      std::replace(text.begin(), text.end(), '_', '-');
+    return text;
+  }
+
+  // `--no-bf16`, once its beginning stands there: nobody wants a second list of all switches.
+  void add_negation(const config::Key& key, const std::string& typed, const std::string& written) {
+    constexpr std::string_view kNo = "no_";
+    if (!typed.starts_with(kNo) || config::find_key(typed)) return;
+    const std::string_view beginning = std::string_view(typed).substr(kNo.size());
+    if (!beginning.empty() && key.name.starts_with(beginning))
+      candidates_.push_back("--" + written + in_style_of(written, key.name.substr(beginning.size())));
   }
 
   Words before_;

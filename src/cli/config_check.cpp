@@ -58,7 +58,7 @@ std::string summary(const config::Resolution& resolution) {
   };
   add(resolution.notes.size(), resolution.notes.size() == 1 ? "note" : "notes");
   add(resolution.no_effect.size(), "without effect");
-  add(resolution.planned.size(), "planned");
+  add(resolution.planned.size(), "planned (a real train refuses them)");
   return text;
 }
 

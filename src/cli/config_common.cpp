@@ -60,14 +60,27 @@ std::optional<config::WorldSize> plan_world(std::int64_t world_size, const Launc
   return launch::world_of_environment();
 }
 
+void check_environment(const LaunchOptions& launch) {
+  std::vector<Problem> problems = launch::problems_of_variables(launch::current_environment());
+  for (Problem& problem : problems) {
+    problem.file = "environment";
+    const auto place = launch.places.find(problem.key);
+    if (place == launch.places.end()) continue;
+    problem.file = place->second.file;
+    problem.line = place->second.line;
+    problem.key = place->second.key;
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
 config::Resolution resolve_here(config::ResolveRequest request, std::int64_t world_size, const LaunchOptions& launch) {
   Gathered gathered;
-  gathered.step([&] { launch::check_launch_variables(launch::current_environment()); });
+  gathered.step([&] { check_environment(launch); });
   gathered.step([&] { request.world = plan_world(world_size, launch); });
   std::optional<config::Resolution> resolution;
   gathered.step([&] {
+    request.check_variables = &launch::problems_of_variables;
     resolution = resolve_naming_parts(request);
-    launch::check_variables_of(resolution->experiment, request.file.string());
   });
   gathered.raise();
   return *std::move(resolution);

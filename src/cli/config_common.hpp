@@ -28,6 +28,10 @@ void add_format_option(CLI::App& app, std::string& format, const std::vector<std
 /// Who decides the number of processes of a plan (decision 3); nothing: the smallest that is legal.
 std::optional<config::WorldSize> plan_world(std::int64_t world_size, const LaunchOptions& launch);
 
+/// The environment's own variables, and those that --env and a launcher file bring. Throws ConfigError with the place
+/// of each fault.
+void check_environment(const LaunchOptions& launch);
+
 /// Resolve with the world that plan_world() finds. What is wrong with the environment, the world and the experiment is
 /// told in one ConfigError.
 config::Resolution resolve_here(config::ResolveRequest request, std::int64_t world_size, const LaunchOptions& launch);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,11 @@
 #include "cli/config_common.hpp"
 #include "cli/key_text.hpp"
 #include "cli/terminal.hpp"
+#include "config/effects.hpp"
+#include "config/map_entries.hpp"
+#include "config/overrides.hpp"
+#include "config/read_beside.hpp"
+#include "config/rule_keys.hpp"
 #include "config/rules.hpp"
 #include "config/value_json.hpp"
 
@@ -29,10 +35,31 @@ void add_options(CLI::App& app, ExplainOptions& options) {
   add_world_option(app, options.read.world_size);
 }
 
+// What names a run stands at the top of an experiment and has no row in the table.
+constexpr std::array<Key, config::kRunNames.size()> kRunRows = {{
+    {"work_group", config::KeyType::kText, "null", "", config::KeyState::kWorks, "", config::Impact::kExecution,
+     "Second part of the run's folder, workspace/work_group/user_name/exp_name.", "at the top of an experiment"},
+    {"user_name", config::KeyType::kText, "null", "", config::KeyState::kWorks, "", config::Impact::kExecution,
+     "Third part of the run's folder, workspace/work_group/user_name/exp_name.", "at the top of an experiment"},
+    {"exp_name", config::KeyType::kText, "null", "", config::KeyState::kWorks, "", config::Impact::kExecution,
+     "Last part of the run's folder, workspace/work_group/user_name/exp_name.", "at the top of an experiment"},
+    {"workspace", config::KeyType::kText, "null", "", config::KeyState::kWorks, "", config::Impact::kExecution,
+     "Folder of all runs, first part of workspace/work_group/user_name/exp_name.", "at the top of an experiment"},
+}};
+
+/// A row that is none of the key table's: an entry of a map, or what names a run.
+bool is_in_table(const Key& key) {
+  return config::find_key(key.name) == &key;
+}
+
 const Key& wanted_key(std::string name) {
   while (name.starts_with('-')) name.erase(0, 1);
   std::replace(name.begin(), name.end(), '-', '_');
+  for (const Key& row : kRunRows) {
+    if (row.name == name) return row;
+  }
   if (const Key* key = config::find_key(name)) return *key;
+  if (const Key* entry = config::find_map_entry(name)) return *entry;
   const std::string_view successor = config::successor_of_removed_key(name);
   throw ConfigError(
       {{.file = "command line",
@@ -41,26 +68,47 @@ const Key& wanted_key(std::string name) {
         .nearest = successor.empty() ? config::nearest_key_hint(name) : fmt::format("write {} instead", successor)}});
 }
 
-/// Does the text speak of the key, and not merely of a longer one?
-bool names_key(std::string_view text, std::string_view key) {
-  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  for (std::size_t at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1)) {
-    const std::size_t end = at + key.size();
-    if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) return true;
-  }
-  return false;
-}
-
 /// The key in one experiment.
 struct Use {
   config::Setting setting;          // what it replaced: the nearest first
   std::vector<config::Note> notes;  // about the key, or because of it
   std::optional<config::PlannedUse> planned;
+  std::optional<config::PlannedUse> yielding;
+  bool is_read = true;
 };
+
+/// An entry of a map, as the map was set.
+config::Setting entry_setting(const Key& key, const config::Experiment& experiment) {
+  const std::size_t dot = key.name.find('.');
+  config::Setting setting = experiment.setting(key.name.substr(0, dot));
+  const auto* map = std::get_if<config::Value::Map>(&setting.value.data);
+  const auto entry = map ? map->find(std::string(key.name.substr(dot + 1))) : decltype(map->end()){};
+  if (!map || entry == map->end()) return {config::default_value(key), {}};
+  return {entry->second, setting.origin};
+}
+
+/// What names the run: the experiment's own word, or the command line's.
+config::Setting name_setting(const Key& key, const config::Experiment& experiment, const ReadOptions& read) {
+  const std::array<std::string, config::kRunNames.size()> values = {experiment.work_group, experiment.user_name,
+                                                                    experiment.exp_name, experiment.workspace};
+  const auto name = std::find(config::kRunNames.begin(), config::kRunNames.end(), key.name);
+  std::vector<Problem> told;
+  config::Origin origin{config::Layer::kExperiment, read.config, 0};
+  for (const config::Override& item : config::parse_overrides(read.overrides, told)) {
+    if (item.key == key.name) origin = {config::Layer::kCommandLine, "command line", 0};
+  }
+  return {{values[static_cast<std::size_t>(name - config::kRunNames.begin())]}, origin};
+}
 
 Use use_of(const Key& key, const ExplainOptions& options, const LaunchOptions& launch) {
   const config::Resolution resolution = read_experiment(options.read.config, options.read, launch);
   Use use;
+  if (!is_in_table(key)) {
+    const bool is_entry = key.name.find('.') != std::string_view::npos;
+    use.setting =
+        is_entry ? entry_setting(key, resolution.experiment) : name_setting(key, resolution.experiment, options.read);
+    return use;
+  }
   use.setting = resolution.experiment.setting(key.name);
   std::reverse(use.setting.replaced.begin(), use.setting.replaced.end());
   for (const config::Note& note : resolution.notes) {
@@ -69,15 +117,25 @@ Use use_of(const Key& key, const ExplainOptions& options, const LaunchOptions& l
   for (const config::PlannedUse& planned : resolution.planned) {
     if (planned.key == key.name) use.planned = planned;
   }
+  for (const config::PlannedUse& yielding : resolution.yielding) {
+    if (yielding.key == key.name) use.yielding = yielding;
+  }
+  use.is_read = config::is_read(key, resolution.experiment);
   return use;
 }
 
 std::vector<const config::Rule*> rules_about(const Key& key, const std::vector<config::Rule>& rules) {
   std::vector<const config::Rule*> found;
   for (const config::Rule& rule : rules) {
-    if (rule.name == key.name || names_key(rule.meaning, key.name)) found.push_back(&rule);
+    if (config::is_rule_about(rule.name, key.name)) found.push_back(&rule);
   }
   return found;
+}
+
+/// Entries of a map belong where the map does.
+std::string_view area_text(const Key& key) {
+  const Key* row = config::find_key(key.name.substr(0, key.name.find('.')));
+  return row ? config::area_of(*row) : "run folder";
 }
 
 void print_row(std::string_view label, std::string_view text) {
@@ -88,13 +146,22 @@ void print_key(const Key& key, const std::string& asked) {
   fmt::print("{}\n", coloured(key.name, Colour::kBold, stdout));
   if (asked != key.name) print_row("also", asked);
   print_row("meaning", key.meaning);
-  print_row("area", config::area_of(key));
-  print_row("default", config::to_text(config::default_value(key)));
+  print_row("area", area_text(key));
+  const bool is_name = !is_in_table(key) && key.name.find('.') == std::string_view::npos;
+  print_row("default", is_name ? "none: it must be written" : config::to_text(config::default_value(key)));
   print_row("values", config::expected_text(key) + (config::allows_null(key) ? ", or null" : ""));
   print_row("state", state_with_reason(key));
   const std::vector<config::Rule> rules = config::all_rules();
   for (const config::Rule* rule : rules_about(key, rules))
     print_row("rule", fmt::format("{}: {}", rule->name, rule->meaning));
+  if (!is_in_table(key)) return;
+  for (const config::Effect& effect : config::effects_of(key))
+    print_row("switches", fmt::format("with {}: {} {}", effect.value, effect.key, effect.change));
+  std::string details;
+  for (const std::string_view detail : config::details_of(key)) {
+    details += (details.empty() ? "" : ", ") + std::string(detail);
+  }
+  if (!details.empty()) print_row("beside it", "are read: " + details);
 }
 
 /// Layer and place: "model preset, configs/…:3"; some layers are their own place.
@@ -113,6 +180,8 @@ void print_use(const Use& use, const std::string& file) {
     print_row("overrode", fmt::format("{} ({})", config::to_text(value.value), place_text(value.origin)));
   for (const config::Note& note : use.notes) print_row("note", fmt::format("{}: {}", note.key, note.text));
   if (use.planned) print_row("planned", "a real train refuses it: " + use.planned->reason);
+  if (use.yielding) print_row("planned", "a real train computes the same numbers without it");
+  if (!use.is_read) print_row("no effect", "nothing that reads it is switched on");
 }
 
 Json use_json(const Use& use, const std::string& file) {
@@ -126,6 +195,8 @@ Json use_json(const Use& use, const std::string& file) {
   json["notes"] = Json::array();
   for (const config::Note& note : use.notes) json["notes"].push_back({{"key", note.key}, {"text", note.text}});
   json["planned"] = use.planned.has_value();
+  json["yielding"] = use.yielding.has_value();
+  json["read"] = use.is_read;
   return json;
 }
 
@@ -150,10 +221,16 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   if (format_of(options.read.format) == Format::kJson || launch.format == Format::kJson) {
     Json json = {{"ok", true}};
     json.update(describe_key(key));
-    json["area"] = config::area_of(key);
+    json["area"] = area_text(key);
     const std::vector<config::Rule> rules = config::all_rules();
     json["rules"] = Json::array();
     for (const config::Rule* rule : rules_about(key, rules)) json["rules"].push_back(rule->name);
+    json["switches"] = Json::array();
+    const std::vector<config::Effect> effects =
+        is_in_table(key) ? config::effects_of(key) : std::vector<config::Effect>();
+    for (const config::Effect& effect : effects)
+      json["switches"].push_back({{"value", effect.value}, {"key", effect.key}, {"change", effect.change}});
+    json["read_beside_it"] = config::details_of(key);
     if (use) json["experiment"] = use_json(*use, options.read.config);
     print_json(json);
     return 0;

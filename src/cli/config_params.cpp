@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "base/visible.hpp"
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"
 #include "cli/terminal.hpp"
@@ -67,7 +68,7 @@ std::string vocabulary_source(const config::Experiment& experiment) {
   const std::string tokenizer = experiment.get_optional_string("tokenizer_type").value_or("no tokenizer");
   const auto model = experiment.get_optional_string("tokenizer_model");
   if (origin.layer != config::Layer::kRule) return "vocab_size, " + origin_text(origin);
-  return model ? fmt::format("{} of {}", tokenizer, *model) : tokenizer;
+  return model ? fmt::format("{} of {}", tokenizer, visible(*model)) : tokenizer;
 }
 
 struct Counts {

@@ -6,6 +6,7 @@
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"
 #include "cli/resolution_json.hpp"
+#include "config/file_text.hpp"
 #include "config/key_table.hpp"
 #include "config/value_json.hpp"
 
@@ -29,14 +30,15 @@ std::string show_text(const config::Resolution& resolution) {
   const config::Experiment& experiment = resolution.experiment;
   std::string text;
   const auto add = [&](std::string_view name, const std::string& value) {
-    text += fmt::format("{}: {}\n", name, config::to_text({value}));
+    text += fmt::format("{}: {}\n", name, config::file_text({value}));
   };
   add("work_group", experiment.work_group);
   add("user_name", experiment.user_name);
   add("exp_name", experiment.exp_name);
   add("workspace", experiment.workspace);
   if (!experiment.env.empty()) text += "env:\n";
-  for (const auto& [name, value] : experiment.env) add("  " + name, value);
+  for (const auto& [name, value] : experiment.env)
+    text += fmt::format("  {}: {}\n", name, config::variable_file_text(value));
   text += fmt::format("modules:\n  {}:\n    framework: {}\n", experiment.module, experiment.framework);
   if (!experiment.module_preset.empty()) {
     add("    config", experiment.module_preset);
@@ -48,7 +50,7 @@ std::string show_text(const config::Resolution& resolution) {
     for (const config::Key& key : section.keys) {
       const auto found = experiment.settings().find(key.name);
       if (found != experiment.settings().end())
-        rows += fmt::format("      {}: {}\n", key.name, config::to_text(found->second.value));
+        rows += fmt::format("      {}: {}\n", key.name, config::file_text(found->second.value));
     }
     if (!rows.empty()) text += fmt::format("      # {}\n{}", section.area, rows);
   }
@@ -118,6 +120,9 @@ Json json_of(const config::Resolution& resolution, Origins origins) {
   json["planned"] = Json::array();
   for (const config::PlannedUse& use : resolution.planned)
     json["planned"].push_back({{"key", use.key}, {"value", use.value}, {"reason", use.reason}});
+  json["yielding"] = Json::array();
+  for (const config::PlannedUse& use : resolution.yielding)
+    json["yielding"].push_back({{"key", use.key}, {"value", use.value}, {"reason", use.reason}});
   return json;
 }
 

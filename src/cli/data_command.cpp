@@ -15,6 +15,7 @@
 #include "cli/commands.hpp"
 #include "cli/config_common.hpp"
 #include "cli/terminal.hpp"
+#include "config/key_table.hpp"
 #include "data/prepare.hpp"
 
 namespace primus::cli {
@@ -38,7 +39,25 @@ void check_prefix(const std::string& option, const std::string& prefix) {
                       .nearest = fmt::format("for instance {}{}train", prefix, prefix.ends_with('/') ? "" : "/")}});
 }
 
+// Tokenizers that an experiment may name and that turn no text into tokens yet are planned, not misspelt.
+void check_tokenizer(const std::string& type) {
+  constexpr std::array<std::string_view, 2> kReady = {"ByteTokenizer", "NullTokenizer"};
+  if (std::find(kReady.begin(), kReady.end(), type) != kReady.end()) return;
+  const std::vector<std::string> known = split(config::find_key("tokenizer_type")->allowed, '|');
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  const bool is_planned = std::find(known.begin(), known.end(), type) != known.end();
+  const auto nearest = is_planned ? std::nullopt : nearest_name(type, views);
+  throw ConfigError(
+      {{.file = "command line",
+        .key = "--tokenizer-type",
+        .message = is_planned ? "this tokenizer is planned for a later release" : "there is no such tokenizer",
+        .expected = "ByteTokenizer or NullTokenizer",
+        .found = type,
+        .nearest = nearest ? fmt::format("did you mean '{}'?", *nearest) : ""}});
+}
+
 void check(const data::PrepareOptions& options) {
+  check_tokenizer(options.tokenizer_type);
   check_prefix("--output-prefix", options.output_prefix);
   check_prefix("--held-out-prefix", options.held_out_prefix);
   if (options.held_out.empty()) {

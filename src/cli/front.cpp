@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -74,6 +75,11 @@ class FrontParser {
     return 0;
   }
 
+  void print_version() const {
+    if (launch_.format == Format::kJson) return print_json({{"ok", true}, {"version", PRIMUS_VERSION}});
+    print("primus-cli " PRIMUS_VERSION "\n");
+  }
+
   bool at_end() const { return position_ >= words_.size(); }
   const std::string& current() const { return words_[position_]; }
 
@@ -93,7 +99,7 @@ class FrontParser {
         return Front::kDone;
       }
       if (option->id == FrontId::kVersion) {
-        print("primus-cli " PRIMUS_VERSION "\n");
+        print_version();
         return Front::kDone;
       }
       take(*option);
@@ -151,9 +157,7 @@ class FrontParser {
         launch_.device = value;
         break;
       case FrontId::kEnv:
-        if (launch::add_variables(value, "command line", launch_.environment) == launch::Added::kNotSet)
-          launch_.no_effect.push_back(
-              {"--env " + value, "the variable is not set here, so there is nothing to pass on"});
+        take_variables(value);
         break;
       case FrontId::kPatch:
         launch_.patches.push_back(value);
@@ -172,6 +176,16 @@ class FrontParser {
         break;
       default:  // --no-numa: nothing is bound
         break;
+    }
+  }
+
+  void take_variables(const std::string& value) {
+    launch::Variables added;
+    if (launch::add_variables(value, "command line", added) == launch::Added::kNotSet)
+      launch_.no_effect.push_back({"--env " + value, "the variable is not set here, so there is nothing to pass on"});
+    for (const auto& [name, text] : added) {
+      launch_.environment[name] = text;
+      launch_.places[name] = {.file = "command line", .key = "--env " + name};
     }
   }
 
@@ -250,7 +264,11 @@ class FrontParser {
       fmt::print(stderr, "{} {} has no effect: {} starts no worker\n", coloured("note:", Colour::kYellow, stderr),
                  option, word);
     };
-    for (const OuterMode& outer : front_.outers) note(outer.mode);
+    for (const OuterMode& outer : front_.outers) {
+      // The container that stands for itself behind slurm was not written, so there is nothing to say of it.
+      const bool is_written = &outer == &front_.outers.front() || outer.inner != front_.outers.front().inner;
+      if (is_written) note(outer.mode);
+    }
     if (launch_.num_processes) note("--nproc");
     if (!launch_.device.empty()) note("--device");
     if (!launch_.environment.empty()) note("--env");
@@ -266,6 +284,11 @@ class FrontParser {
     const std::string group = current();
     refuse_misplaced(group);
     if (const auto planned = planned_word(group)) refuse_planned(group, *planned);
+    if (group == "help") {
+      throw ConfigError({{.file = "command line",
+                          .message = "unknown command 'help'",
+                          .nearest = "see primus-cli --help, or COMMAND --help"}});
+    }
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
       std::vector<std::string_view> names(kModes.begin(), kModes.end());
       names.insert(names.end(), groups.begin(), groups.end());

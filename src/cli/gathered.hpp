@@ -31,7 +31,7 @@ class Gathered {
   // Two steps that read one variable find the same fault.
   bool is_told(const Problem& problem) const {
     return problem.file == "environment" && std::any_of(problems_.begin(), problems_.end(), [&](const Problem& known) {
-             return known.file == problem.file && known.key == problem.key;
+             return known.key == problem.key || known.key.ends_with(" " + problem.key);
            });
   }
 

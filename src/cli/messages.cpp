@@ -93,6 +93,7 @@ std::string origin_text(const config::Origin& origin) {
     case config::Layer::kRule:
       return fmt::format("rule {}", origin.file);
     default:
+      if (origin.line == 0) return shown_path(origin.file);
       return fmt::format("{}:{}", shown_path(origin.file), origin.line);
   }
 }

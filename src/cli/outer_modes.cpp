@@ -105,9 +105,26 @@ void apply_switches(const launch::LauncherFile& file, const FrontWords& front, L
 void apply_direct_defaults(const launch::LauncherFile& file, LaunchOptions& launch) {
   const launch::DirectDefaults& direct = file.direct;
   launch::Variables variables;
+  const auto place_of = [&](const std::string& key) {
+    const auto line = direct.lines.find(key);
+    return Problem{.file = file.path, .line = line == direct.lines.end() ? 0 : line->second, .key = "direct." + key};
+  };
   for (const std::string& entry : direct.environment) launch::add_variables(entry, file.path, variables);
   // What the command line says stands.
   launch.environment.insert(variables.begin(), variables.end());
+  for (const auto& [name, value] : variables) {
+    Problem place = place_of("env");
+    place.key += " " + name;
+    launch.places.emplace(name, std::move(place));
+  }
+  constexpr std::array<std::pair<const char*, const char*>, 4> kNames = {{{"NNODES", "nnodes"},
+                                                                          {"GPUS_PER_NODE", "gpus_per_node"},
+                                                                          {"MASTER_ADDR", "master_addr"},
+                                                                          {"MASTER_PORT", "master_port"}}};
+  for (const auto& [name, key] : kNames) {
+    if (!std::getenv(name) && direct.lines.contains(key)) launch.places.emplace(name, place_of(key));
+  }
+  for (const std::string& patch : direct.patches) launch.places.emplace(patch, place_of("patch"));
   launch.patches.insert(launch.patches.begin(), direct.patches.begin(), direct.patches.end());
   if (launch.log_file.empty()) launch.log_file = direct.log_file;
   if (!direct.script.empty() && direct.script != "primus/cli/main.py")

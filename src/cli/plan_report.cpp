@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/visible.hpp"
 #include "cli/config_common.hpp"
 #include "cli/data_check.hpp"
 #include "cli/key_text.hpp"
 #include "cli/resolution_json.hpp"
 #include "cli/terminal.hpp"
 #include "config/key_table.hpp"
+#include "config/read_beside.hpp"
 #include "config/value_json.hpp"
 #include "model/architecture.hpp"
 #include "model/flops.hpp"
@@ -28,7 +30,7 @@ using config::Experiment;
 using config::Resolution;
 
 std::string line(std::string_view label, const std::string& text) {
-  return fmt::format("  {:<12}{}\n", label, text);
+  return fmt::format("  {:<12}{}\n", label, visible(text));
 }
 
 std::string title(std::string_view text) {
@@ -94,10 +96,10 @@ std::string batch_lines(const Resolution& resolution) {
   return text;
 }
 
-std::string state_of(const config::Key& key, const config::Value& value) {
+std::string state_of(const config::Key& key, const Experiment& experiment) {
   if (key.state == config::KeyState::kNoEffect) return fmt::format("no effect: {}", key.note);
-  if (config::is_detail_of_planned(key)) return "planned, and read only beside a feature that is not built yet";
-  if (!config::is_working_value(key, value)) return "planned";
+  if (!config::is_read(key, experiment)) return fmt::format("no effect: {}", config::unread_text(key));
+  if (!config::is_working_value(key, experiment.setting(key.name).value)) return "planned";
   return key.note.empty() ? "works" : fmt::format("works; {}", key.note);
 }
 
@@ -110,11 +112,12 @@ config::ReplacedValue value_before(const config::Key& key, const config::Setting
   return before;
 }
 
-std::string override_line(const config::Key& key, const config::Setting& setting) {
+std::string override_line(const config::Key& key, const Experiment& experiment) {
+  const config::Setting& setting = experiment.setting(key.name);
   const config::ReplacedValue before = value_before(key, setting);
   const bool is_default = before.origin.layer == config::Layer::kDefault;
   return fmt::format("  {} = {}: {} [{}]\n      {} {} {}\n", key.name, config::to_text(setting.value), key.meaning,
-                     state_of(key, setting.value), before.value == setting.value ? "as" : "was",
+                     state_of(key, experiment), before.value == setting.value ? "as" : "was",
                      shortened(config::to_text(before.value)),
                      is_default ? "by default" : "in " + origin_text(before.origin));
 }
@@ -130,7 +133,8 @@ Json overrides_json(const Resolution& resolution) {
     if (!is_typed) continue;
     const config::Key& key = *config::find_key(name);
     const config::ReplacedValue before = value_before(key, setting);
-    Json entry = {{"key", name}, {"value", config::json_of(setting.value)}, {"state", state_of(key, setting.value)}};
+    Json entry = {
+        {"key", name}, {"value", config::json_of(setting.value)}, {"state", state_of(key, resolution.experiment)}};
     entry["before"] = {{"value", config::json_of(before.value)}, {"origin", json_of(before.origin)}};
     entry["effects"] = Json::array();
     for (const config::Note& note : resolution.notes) {
@@ -147,7 +151,7 @@ std::string override_lines(const PlanInputs& inputs, std::vector<config::Note>& 
   std::string text;
   for (const auto& [name, setting] : inputs.resolution.experiment.settings()) {
     if (setting.origin.layer != config::Layer::kCommandLine) continue;
-    text += override_line(*config::find_key(name), setting);
+    text += override_line(*config::find_key(name), inputs.resolution.experiment);
     for (const config::Note& note : all) {
       if (note.cause == name) text += fmt::format("      -> {}: {}\n", note.key, note.text);
     }
@@ -159,7 +163,7 @@ std::string override_lines(const PlanInputs& inputs, std::vector<config::Note>& 
 std::string note_lines(std::string_view heading, const std::vector<config::Note>& notes) {
   if (notes.empty()) return "";
   std::string text = title(heading);
-  for (const config::Note& note : notes) text += fmt::format("  {}: {}\n", note.key, note.text);
+  for (const config::Note& note : notes) text += fmt::format("  {}: {}\n", note.key, visible(note.text));
   return text;
 }
 
@@ -180,11 +184,11 @@ std::string no_effect_lines(const std::vector<config::Note>& keys) {
   return text.empty() ? text : title("no effect") + text;
 }
 
-std::string planned_lines(const std::vector<config::PlannedUse>& planned) {
+std::string planned_lines(std::string_view heading, const std::vector<config::PlannedUse>& planned) {
   std::string text;
   for (const config::PlannedUse& use : planned)
     text += fmt::format("  {} = {}: {}\n", use.key, shortened(use.value), use.reason);
-  return text.empty() ? text : title("planned (a real train refuses these)") + text;
+  return text.empty() ? text : title(heading) + text;
 }
 
 /// Variables that the worker would have beside those of this shell, and what all of them do.
@@ -197,7 +201,7 @@ launch::Variables worker_variables(const PlanInputs& inputs) {
 std::string environment_lines(const PlanInputs& inputs) {
   std::string text;
   for (const launch::VariableUse& use : launch::explain_variables(worker_variables(inputs)))
-    text += fmt::format("  {}={}: {}\n", use.name, use.value, use.effect);
+    text += fmt::format("  {}={}: {}\n", use.name, visible(use.value), use.effect);
   return text.empty() ? text : title("environment") + text;
 }
 
@@ -226,7 +230,7 @@ std::string data_lines(const Experiment& experiment) {
     const std::string what = use.fault.empty() ? fmt::format("{} sequences, {} tokens", format_count(use.num_sequences),
                                                              format_count(use.num_tokens))
                                                : use.fault;
-    text += fmt::format("  {}: {}: {}\n", use.key, use.prefix, what);
+    text += fmt::format("  {}: {}: {}\n", use.key, visible(use.prefix), what);
   }
   if (!text.empty()) return title("data (the index of each file was read, its tokens were not)") + text;
   const bool is_mock = experiment.get_bool("mock_data");
@@ -272,7 +276,8 @@ std::string plan_report(const PlanInputs& inputs) {
   text += override_lines(inputs, notes);
   text += note_lines("notes", notes);
   text += no_effect_lines(all_no_effect(inputs));
-  text += planned_lines(resolution.planned);
+  text += planned_lines("planned (a real train refuses these)", resolution.planned);
+  text += planned_lines("planned (a real train computes the same numbers without these)", resolution.yielding);
   text += environment_lines(inputs);
   text += launch_lines(inputs);
   text += title("worker") + fmt::format("  {}\n", launch::shell_text(inputs.command));

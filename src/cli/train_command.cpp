@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -49,7 +51,8 @@ void add_options(CLI::App& app, TrainOptions& options) {
   app.add_flag("--dry-run,--dry_run", options.dry_run, "Print the plan, and stop");
   add_world_option(app, options.read.world_size);
   add_format_option(app, options.read.format, {"text", "json"});
-  app.add_option("--export_config,--export-config", options.export_config, "Write the resolved experiment as YAML")
+  app.add_option("--export_config,--export-config", options.export_config,
+                 "Write the resolved experiment as YAML, under --dry-run too")
       ->type_name("FILE");
   app.add_option("--backend_path,--backend-path", options.backend_path, "No effect: there is no Python backend")
       ->type_name("DIR");
@@ -94,16 +97,44 @@ void check_gpu(const std::filesystem::path& worker) {
   }
 }
 
-void refuse_several_processes(const config::WorldSize& world) {
+void refuse_several_processes(const config::WorldSize& world, const LaunchOptions& launch) {
   if (world.size == 1) return;
-  throw ConfigError({{.file = world.source.starts_with("--") ? "command line" : "environment",
-                      .key = world.source,
-                      .message = "training in several processes is planned for a later release",
-                      .expected = "1",
-                      .found = std::to_string(world.size)}});
+  Problem problem{.file = world.source.starts_with("--") ? "command line" : "environment", .key = world.source};
+  for (const char* name : {"WORLD_SIZE", "NNODES", "GPUS_PER_NODE"}) {
+    const auto place = launch.places.find(name);
+    if (world.source.find(name) != std::string::npos && place != launch.places.end()) problem = place->second;
+  }
+  problem.message = "training in several processes is planned for a later release";
+  problem.expected = "1";
+  problem.found = std::to_string(world.size);
+  throw ConfigError({std::move(problem)});
+}
+
+/// A file that the command will write: what stands in its way is told before anything starts.
+void check_output_file(const std::string& path, const std::string& key) {
+  if (path.empty()) return;
+  std::error_code error;
+  std::filesystem::path above = std::filesystem::absolute(path, error);
+  std::string fault;
+  if (std::filesystem::is_directory(above, error)) fault = "is a folder";
+  const bool is_there = std::filesystem::exists(above, error);
+  if (fault.empty() && is_there && access(above.c_str(), W_OK) != 0) fault = "may not be written";
+  while (!std::filesystem::exists(above, error) && above.has_relative_path()) above = above.parent_path();
+  const bool is_folder = std::filesystem::is_directory(above, error);
+  if (fault.empty() && !is_there && !is_folder) fault = fmt::format("cannot be: {} is no folder", above.string());
+  if (fault.empty() && !is_there && access(above.c_str(), W_OK) != 0)
+    fault = fmt::format("cannot be: {} may not be written", above.string());
+  if (fault.empty()) return;
+  throw ConfigError({{.file = "command line",
+                      .key = key,
+                      .message = fmt::format("'{}' {}", path, fault),
+                      .expected = "a file that can be written"}});
 }
 
 void report_end(const launch::WorkerOutcome& outcome) {
+  if (outcome.signal == 0 && outcome.exit_code != 0 && outcome.exit_code <= 128)
+    fmt::print(stderr, "{} worker {} ended with exit code {}\n", coloured("error:", Colour::kRed, stderr),
+               outcome.worker, outcome.exit_code);
   if (outcome.signal == 0) return;
   fmt::print(stderr, "{} the worker was ended by signal {} ({})\n", coloured("error:", Colour::kRed, stderr),
              outcome.signal, strsignal(outcome.signal));
@@ -200,10 +231,12 @@ class Pretrain {
     std::vector<Problem> problems;
     for (const launch::Script& script : before_) {
       if (script.kind != launch::ScriptKind::kPatch || std::filesystem::is_regular_file(script.path)) continue;
-      problems.push_back({.file = "command line",
-                          .key = "--patch",
-                          .message = fmt::format("there is no file {}", script.path.string()),
-                          .expected = "a script"});
+      const auto place = launch_.places.find(script.path.string());
+      Problem problem =
+          place == launch_.places.end() ? Problem{.file = "command line", .key = "--patch"} : place->second;
+      problem.message = fmt::format("there is no file {}", script.path.string());
+      problem.expected = "a script";
+      problems.push_back(std::move(problem));
     }
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
@@ -212,13 +245,14 @@ class Pretrain {
   void check_surroundings(Gathered& gathered) const {
     gathered.step([&] { check_device(device()); });
     gathered.step([&] { check_patches(); });
-    gathered.step([&] { launch::check_launch_variables(launch::current_environment()); });
+    gathered.step([&] { check_output_file(options_.export_config, "--export_config"); });
+    gathered.step([&] { check_output_file(launch_.log_file, "--log_file"); });
+    gathered.step([&] { check_environment(launch_); });
   }
 
   config::Resolution resolve(config::Purpose purpose, std::optional<config::WorldSize> world) const {
-    config::Resolution resolution =
-        resolve_naming_parts({options_.read.config, options_.read.overrides, purpose, std::move(world)});
-    launch::check_variables_of(resolution.experiment, options_.read.config);
+    config::Resolution resolution = resolve_naming_parts(
+        {options_.read.config, options_.read.overrides, purpose, std::move(world), &launch::problems_of_variables});
     auto& env = resolution.experiment.env;
     for (const auto& [name, value] : launch_.environment) env[name] = value;
     if (launch_.detail == Detail::kDebug) env["PRIMUS_LOG_LEVEL"] = "DEBUG";
@@ -243,7 +277,7 @@ class Pretrain {
     const bool starts = launch_.action == Action::kStart && !options_.dry_run;
     if (starts) {
       world = world.value_or(config::WorldSize{1, "one process on a CPU"});
-      gathered.step([&] { refuse_several_processes(*world); });
+      gathered.step([&] { refuse_several_processes(*world, launch_); });
     }
     std::optional<config::Resolution> resolution;
     gathered.step([&] { resolution = resolve(purpose, world); });

@@ -20,6 +20,13 @@ constexpr Key works_for(std::string_view name, KeyType type, std::string_view de
   return {name, type, default_text, allowed, KeyState::kWorks, working, Impact::kMathematics, meaning, note};
 }
 
+/// The same where the other values change only how the same numbers are computed: inherited, they yield with a note.
+constexpr Key works_for_speed(std::string_view name, KeyType type, std::string_view default_text,
+                              std::string_view allowed, std::string_view working, std::string_view meaning,
+                              std::string_view note = "") {
+  return {name, type, default_text, allowed, KeyState::kWorks, working, Impact::kExecution, meaning, note};
+}
+
 /// Not built; stops a real train away from its neutral values (`working`, else the default).
 constexpr Key planned(std::string_view name, KeyType type, std::string_view default_text, std::string_view allowed,
                       std::string_view meaning, std::string_view note = "", std::string_view working = "") {
@@ -33,10 +40,11 @@ constexpr Key planned_speed(std::string_view name, KeyType type, std::string_vie
   return {name, type, default_text, allowed, KeyState::kPlanned, working, Impact::kExecution, meaning, note};
 }
 
-/// Not built, and read only beside another planned key, which does the stopping.
+/// Not built, and read only beside a switch (see read_beside.cpp): without effect while that is off, planned beside it.
 constexpr Key planned_detail(std::string_view name, KeyType type, std::string_view default_text,
                              std::string_view allowed, std::string_view meaning, std::string_view note = "") {
-  return {name, type, default_text, allowed, KeyState::kPlanned, "*", Impact::kExecution, meaning, note};
+  return {name,    type, default_text,           allowed, KeyState::kPlanned, "", Impact::kMathematics,
+          meaning, note, Reading::kBesideASwitch};
 }
 
 /// Accepted, without meaning here; `why` is printed once when a user sets it.

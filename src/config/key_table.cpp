@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "config/common_names.hpp"
 #include "config/key_rows.hpp"
 #include "config/parse.hpp"
 
@@ -114,6 +115,14 @@ bool equals(const Value& value, std::string_view text) {
   return integer && real && static_cast<double>(*integer) == *real;
 }
 
+// A map with a switch of its own asks for nothing while that is off.
+bool is_switched_off(const Value& value) {
+  const auto* map = std::get_if<Value::Map>(&value.data);
+  if (!map) return false;
+  const auto enabled = map->find("enabled");
+  return enabled == map->end() || enabled->second == Value{false};
+}
+
 }  // namespace
 
 std::span<const KeySection> key_sections() {
@@ -181,6 +190,9 @@ std::string_view successor_of_removed_key(std::string_view name) {
 }
 
 std::string nearest_key_hint(std::string_view name) {
+  // What the whole name means elsewhere is a better guess than what is spelled alike.
+  if (const std::string_view key = key_of_common_name(name); !key.empty())
+    return fmt::format("did you mean '{}'?", key);
   std::vector<std::string_view> names;
   for (const Key* key : index_by_name()) names.push_back(key->name);
   for (const Pair& alias : kAliases) names.push_back(alias.name);
@@ -232,12 +244,8 @@ std::string_view state_text(KeyState state) {
   return "";
 }
 
-bool is_detail_of_planned(const Key& key) {
-  return key.state == KeyState::kPlanned && key.working == "*";
-}
-
 bool is_working_value(const Key& key, const Value& value) {
-  if (key.state == KeyState::kNoEffect || key.working == "*") return true;
+  if (key.state == KeyState::kNoEffect || is_switched_off(value)) return true;
   if (key.working.empty()) return key.state == KeyState::kWorks || value == default_value(key);
   for (const std::string& working : split(key.working, '|')) {
     if (equals(value, working)) return true;

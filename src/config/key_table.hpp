@@ -18,6 +18,9 @@ enum class KeyState { kWorks, kPlanned, kNoEffect };
 /// What changes when a planned key is left out: the numbers that training computes, or only how they are computed.
 enum class Impact { kMathematics, kExecution };
 
+/// Is the key read whatever the others say, or only beside a switch (see read_beside.hpp)?
+enum class Reading { kAlways, kBesideASwitch };
+
 /// One row of the table.
 struct Key {
   std::string_view name;
@@ -25,10 +28,11 @@ struct Key {
   std::string_view default_text;  // as YAML would write it
   std::string_view allowed;       // "" anything; "a|b" these; ">=1", ">0", "0..1", "0..<1" a range
   KeyState state = KeyState::kWorks;
-  std::string_view working;  // values that run today, "a|b"; "" all (works) or the default (planned); "*" all
+  std::string_view working;  // values that run today, "a|b"; "" all (works) or the default (planned)
   Impact impact = Impact::kMathematics;
   std::string_view meaning;  // one line
   std::string_view note;     // what it does here, what is planned, or why it has no effect
+  Reading reading = Reading::kAlways;
 };
 
 /// Rows of one area, in the order in which help shows them.
@@ -60,9 +64,6 @@ std::string expected_text(const Key& key);
 
 /// "works", "planned", "no effect".
 std::string_view state_text(KeyState state);
-
-/// A planned key that stops nothing by itself: it is read only beside another planned key, which does.
-bool is_detail_of_planned(const Key& key);
 
 /// Does this value run today? Planned keys do at their neutral values, works keys at the values the row names.
 bool is_working_value(const Key& key, const Value& value);

@@ -5,6 +5,8 @@
 namespace primus::config::rows {
 namespace {
 
+constexpr std::string_view kDecoders = "models here are decoders";
+
 constexpr Key kData[] = {
   works("mock_data", kBool, "false", "", "Made-up tokens instead of data.", "sets NullTokenizer, and 131072 tokens unless vocab_size is set"),
   works("train_data_path", kTextList, "null", "", "Prefixes of the training data's .bin and .idx, or weight and prefix by turns."),
@@ -30,8 +32,8 @@ constexpr Key kData[] = {
   planned("decoder_seq_length", kInt, "null", ">=1", "Sequence length behind an encoder."),
   planned_detail("retriever_seq_length", kInt, "256", ">=1", "Sequence length of a retriever."),
   planned_detail("sample_rate", kReal, "1.0", "0..1", "Part of the samples that is used, for image models."),
-  planned_detail("mask_prob", kReal, "0.15", "0..1", "Masked part of a BERT sample."),
-  planned_detail("short_seq_prob", kReal, "0.1", "0..1", "Part of short BERT samples."),
+  no_effect("mask_prob", kReal, "0.15", "0..1", "Masked part of a BERT sample.", kDecoders),
+  no_effect("short_seq_prob", kReal, "0.1", "0..1", "Part of short BERT samples.", kDecoders),
   planned("dataloader_inter_document_masking", kBool, "false", "", "Attention stops at document ends, by the loader."),
   planned("fim_data", kBool, "false", "", "Fill-in-the-middle samples.", "fill-in-the-middle data"),
   planned_detail("fim_rate", kReal, "0.5", "0..1", "Part of the documents with a hole."),

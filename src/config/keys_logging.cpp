@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kNothingSent = "nothing is sent anywhere";
 constexpr std::string_view kNoPython = "there is no Python runtime";
-constexpr std::string_view kOneLog = "the worker prints the same lines at every level";
+constexpr std::string_view kOneLog = "terminal and log file get the same lines; PRIMUS_LOG_LEVEL or --debug asks for more of them";
 
 constexpr Key kLogging[] = {
   works("log_interval", kInt, "100", ">=1", "Steps between log lines."),
@@ -62,7 +62,7 @@ constexpr Key kLogging[] = {
   no_effect("use_rocm_mem_info", kBool, "false", "", "Device memory by an external tool each step.", "memory is in the log line"),
   no_effect("use_rocm_mem_info_iters", kIntList, "[1, 2]", "", "Steps at which it asks.", "memory is in the log line"),
   no_effect("log_device_memory_used", kBool, "false", "", "Device memory in the log line.", "memory is in the log line"),
-  planned_detail("log_memory_interval", kInt, "null", ">=1", "Steps between lines about memory."),
+  planned("log_memory_interval", kInt, "null", ">=1", "Steps between lines about memory."),
   planned("log_energy", kBool, "false", "", "Energy in the log line."),
   planned("log_max_attention_logit", kBool, "false", "", "Largest attention logit in the log line."),
   no_effect("otel_enabled", kBool, "false", "", "Spans to a tracing service.", kNothingSent),
@@ -83,7 +83,7 @@ constexpr Key kProfile[] = {
   planned_detail("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
   planned("record_memory_history", kBool, "false", "", "Record every allocation."),
   planned_detail("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
-  planned_detail("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers."),
+  planned_speed("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers."),
   planned_detail("record_shapes", kBool, "false", "", "Shapes in those ranges."),
   planned_detail("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes."),
   planned_detail("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks."),
@@ -97,10 +97,10 @@ constexpr Key kRuntime[] = {
   no_effect("torch_compile", kMap, "null", "", "Compile Python graphs.", kNoPython),
   no_effect("disable_compile_dependencies", kBool, "true", "", "Do not build Python helpers.", kNoPython),
   no_effect("patch_moe_overlap", kBool, "false", "", "Replace the framework's overlap.", "nothing is patched here"),
-  no_effect("enable_cuda_graph", kBool, "false", "", "Replay recorded kernels.", "steps on the CPU have no kernel launches"),
-  no_effect("external_cuda_graph", kBool, "false", "", "Recorded kernels kept by the caller.", "steps on the CPU have no kernel launches"),
-  no_effect("cuda_graph_scope", kText, "full", "", "What is recorded.", "steps on the CPU have no kernel launches"),
-  no_effect("cuda_graph_warmup_steps", kInt, "3", ">=0", "Steps before recording.", "steps on the CPU have no kernel launches"),
+  no_effect("enable_cuda_graph", kBool, "false", "", "Replay recorded kernels.", "no step is recorded: kernels are launched one by one"),
+  no_effect("external_cuda_graph", kBool, "false", "", "Recorded kernels kept by the caller.", "no step is recorded: kernels are launched one by one"),
+  no_effect("cuda_graph_scope", kText, "full", "", "What is recorded.", "no step is recorded: kernels are launched one by one"),
+  no_effect("cuda_graph_warmup_steps", kInt, "3", ">=0", "Steps before recording.", "no step is recorded: kernels are launched one by one"),
 };
 
 }  // namespace

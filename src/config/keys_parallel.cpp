@@ -5,14 +5,14 @@
 namespace primus::config::rows {
 namespace {
 
-constexpr std::string_view kOneProcess = "with one process there is nothing to communicate";
+constexpr std::string_view kOneProcess = "it matters between processes, and training in several is planned";
 constexpr std::string_view kNoProcessGroups = "communicators are made by the launcher's own bootstrap";
 
 constexpr Key kParallel[] = {
   works_for("tensor_model_parallel_size", kInt, "1", ">=1", "1", "Ranks that share each layer's matrices."),
   works_for("pipeline_model_parallel_size", kInt, "1", ">=1", "1", "Ranks that the layers are divided over."),
   works_for("context_parallel_size", kInt, "1", ">=1", "1", "Ranks that share each sequence."),
-  works_for("expert_model_parallel_size", kInt, "1", ">=1", "1", "Ranks that the experts are divided over."),
+  works_for_speed("expert_model_parallel_size", kInt, "1", ">=1", "1", "Ranks that the experts are divided over."),
   works_for("expert_tensor_parallel_size", kInt, "null", ">=1", "null|1", "Ranks that share each expert's matrices.", "null: tensor_model_parallel_size"),
   works("sequence_parallel", kBool, "true", "", "Norms and dropout divided over the tensor ranks.", "off by itself with one tensor rank"),
   planned("pipeline_model_parallel_layout", kText, "null", "", "Which layers each stage holds, as in Et*3|t*4|t*4,L."),
@@ -50,7 +50,7 @@ constexpr Key kParallel[] = {
 };
 
 constexpr Key kCommunication[] = {
-  no_effect("use_distributed_optimizer", kBool, "false", "", "Optimizer state divided over the data ranks.", "with one process the state is whole"),
+  no_effect("use_distributed_optimizer", kBool, "false", "", "Optimizer state divided over the data ranks.", "it matters between processes, and training in several is planned"),
   no_effect("overlap_grad_reduce", kBool, "false", "", "Reduce gradients while backward still runs.", kOneProcess),
   no_effect("overlap_param_gather", kBool, "false", "", "Gather parameters while forward already runs.", kOneProcess),
   no_effect("overlap_p2p_comm", kBool, "true", "", "Pipeline messages beside compute.", kOneProcess),
@@ -126,9 +126,9 @@ constexpr Key kPipeline[] = {
   planned_detail("enable_optimizer_post_validation", kBool, "false", "", "Zero-bubble: step first, check the norm afterwards."),
   planned_detail("enable_exactly_numeric_match", kBool, "true", "", "Zero-bubble: that check restores the exact step."),
   planned_detail("enable_zero_bubble", kBool, "true", "", "Zero-bubble schedule within its runtime."),
-  planned_detail("zero_bubble_v_schedule", kBool, "false", "", "Zero-bubble: V-shaped stages."),
+  planned("zero_bubble_v_schedule", kBool, "false", "", "Zero-bubble: V-shaped stages."),
   planned_detail("zero_bubble_v_schedule_mem_setup", kText, "half", "min|half|zb", "Zero-bubble: memory of the V-shaped schedule."),
-  planned_detail("enable_1f1b_v", kBool, "false", "", "1F1B on V-shaped stages."),
+  planned("enable_1f1b_v", kBool, "false", "", "1F1B on V-shaped stages."),
   planned_detail("allow_padding_num_layers", kBool, "true", "", "Zero-bubble: fill stages up with empty layers."),
   planned_detail("profile_memory_iter", kInt, "-1", ">=-1", "Zero-bubble: iteration whose memory is measured."),
   planned_detail("interleave_group_size", kInt, "0", ">=0", "Zero-bubble: micro-batches in a row."),

@@ -5,9 +5,9 @@
 namespace primus::config::rows {
 namespace {
 
-constexpr std::string_view kNoGraphs = "steps on the CPU have no kernel launches";
+constexpr std::string_view kNoGraphs = "no step is recorded: kernels are launched one by one";
 constexpr std::string_view kNoPython = "there is no Python runtime";
-constexpr std::string_view kOneProcess = "with one process there is nothing to communicate";
+constexpr std::string_view kOneProcess = "it matters between processes, and training in several is planned";
 
 constexpr Key kSharding[] = {
   planned_detail("megatron_fsdp_version", kInt, "1", "1..2", "Release of sharded parameters."),

@@ -31,7 +31,7 @@ constexpr Key kTraining[] = {
   planned("yaml_cfg", kText, "null", "", "The framework's own configuration file."),
   works_for("trainable", kBool, "true", "", "true", "This module is trained."),
   no_effect("batch_size", kInt, "null", ">=1", "Old name of the micro-batch size.", "write micro_batch_size"),
-  no_effect("train_sync_interval", kInt, "null", ">=1", "Steps between host and device synchronisations.", "the host never runs ahead on the CPU"),
+  no_effect("train_sync_interval", kInt, "null", ">=1", "Steps between host and device synchronisations.", "the host is never more than a step ahead"),
   no_effect("test_mode", kBool, "false", "", "Run as a test.", "tests set what they need"),
   no_effect("enable_experimental", kBool, "false", "", "Allow experimental features.", "features are switched on by their own keys"),
   no_effect("onnx_safe", kBool, "null", "", "Work around an exporter.", "nothing is exported to ONNX"),

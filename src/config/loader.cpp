@@ -88,12 +88,14 @@ class ChainLoader {
     std::error_code error;
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", error)) {
-      if (entry.path().extension() == ".yaml") names.push_back(entry.path().filename().string());
+      if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
     }
     std::sort(names.begin(), names.end());
     const std::vector<std::string_view> views(names.begin(), names.end());
-    const auto nearest = nearest_name(path.filename().string(), views);
-    return nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
+    // The ending is the same for all of them, and would make any two short names look alike.
+    const bool has_ending = path.extension() == ".yaml";
+    const auto nearest = nearest_name((has_ending ? path.stem() : path.filename()).string(), views);
+    return nearest ? fmt::format("did you mean '{}.yaml'?", *nearest) : "";
   }
 
   Node cycle(const fs::path& identity, const Problem& asked_by) {
@@ -152,6 +154,11 @@ class Substitution {
     std::size_t done = 0;
     bool is_whole = true;
     for (std::size_t begin = text.find("${"); begin != std::string_view::npos; begin = text.find("${", done)) {
+      if (begin > done && text[begin - 1] == '$') {  // $${: not a variable, ${ as it stands
+        result.append(text.substr(done, begin - 1 - done)).append("${");
+        done = begin + 2;
+        continue;
+      }
       const std::size_t end = closing_brace(text, begin + 2);
       if (end == std::string_view::npos)
         return fail({.message = "'${' without '}'", .found = fmt::format("'{}'", text.substr(begin))});

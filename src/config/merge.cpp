@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/key_table.hpp"
+#include "config/map_entries.hpp"
 #include "config/typing.hpp"
 
 namespace primus::config {
@@ -12,6 +13,15 @@ namespace {
 
 Problem problem_of(const Node& node, const std::string& written) {
   return {.file = node.origin.file, .line = node.origin.line, .key = written};
+}
+
+Problem problem_of(const Node& node, const std::string& written, const TypeFault& fault) {
+  Problem problem = problem_of(node, written);
+  problem.message = fault.message;
+  problem.expected = fault.expected;
+  problem.found = fault.found;
+  problem.nearest = fault.nearest;
+  return problem;
 }
 
 Problem unknown_key(const Node& value, std::string_view key, const std::string& written) {
@@ -42,18 +52,17 @@ void SettingMerger::add(std::string_view key, const Node& value, Layer layer, co
     problems_.push_back(unknown_key(value, key, written));
     return;
   }
+  if (row->type == KeyType::kMap) {
+    const bool is_dotted = layer == Layer::kCommandLine;  // --lora.dim names the entry already
+    if (!check_entries(value, *row, is_dotted ? written.substr(0, written.find('.')) : written)) return;
+  }
   const auto [found, is_new] = entries_.try_emplace(std::string(row->name));
   Entry& entry = found->second;
   Node node = value;
   if (!is_new && row->type == KeyType::kMap) node = merged(entry.node, std::move(node));
   const std::variant<Value, TypeFault> typed = typed_value(node, *row);
   if (const auto* fault = std::get_if<TypeFault>(&typed)) {
-    Problem problem = problem_of(value, written);
-    problem.message = fault->message;
-    problem.expected = fault->expected;
-    problem.found = fault->found;
-    problem.nearest = fault->nearest;
-    problems_.push_back(std::move(problem));
+    problems_.push_back(problem_of(value, written, *fault));
     if (is_new) entries_.erase(found);
     return;
   }
@@ -74,6 +83,31 @@ void SettingMerger::add(std::string_view key, const Node& value, Layer layer, co
   std::vector<ReplacedValue> replaced = std::move(entry.replaced);
   if (!is_new) replaced.push_back({std::move(entry.value), origin_of(entry)});
   entry = {std::move(node), result, layer, std::string(key), std::move(replaced)};
+}
+
+bool SettingMerger::check_entries(const Node& map, const Key& row, const std::string& written) {
+  const std::span<const Key> rows = entries_of_map(row.name);
+  if (rows.empty() || map.kind != Node::Kind::kMap) return true;
+  const std::size_t num_before = problems_.size();
+  for (const Node::Entry& entry : map.entries) {
+    const std::string name = fmt::format("{}.{}", written, entry.key);
+    const Key* entry_row = find_map_entry(fmt::format("{}.{}", row.name, entry.key));
+    if (!entry_row) {
+      std::string known;
+      for (const Key& candidate : rows) {
+        known += (known.empty() ? "" : ", ") + std::string(candidate.name.substr(row.name.size() + 1));
+      }
+      Problem problem = problem_of(entry.value, name);
+      problem.message = fmt::format("unknown entry of {}", row.name);
+      problem.expected = "one of " + known;
+      problem.nearest = nearest_entry_hint(row.name, entry.key);
+      problems_.push_back(std::move(problem));
+      continue;
+    }
+    const std::variant<Value, TypeFault> typed = typed_value(entry.value, *entry_row);
+    if (const auto* fault = std::get_if<TypeFault>(&typed)) problems_.push_back(problem_of(entry.value, name, *fault));
+  }
+  return problems_.size() == num_before;
 }
 
 void SettingMerger::apply_to(Experiment& experiment) const {

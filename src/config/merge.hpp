@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "config/experiment.hpp"
+#include "config/key_table.hpp"
 #include "config/node.hpp"
 
 namespace primus::config {
@@ -33,6 +34,9 @@ class SettingMerger {
     std::string name;  // as written: the key or its alias
     std::vector<ReplacedValue> replaced;
   };
+
+  /// Tells what is wrong with the entries of a map; false if something is.
+  bool check_entries(const Node& map, const Key& row, const std::string& written);
 
   static Origin origin_of(const Entry& entry);
 

@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "config/key_table.hpp"
+#include "config/map_entries.hpp"
 #include "config/parse.hpp"
 #include "config/yaml_reader.hpp"
 
@@ -152,7 +153,24 @@ class OverrideParser {
     const Key* row = row_of(key);
     if (!row && negated_row(key)) return add(key.substr(3), word, value_node("false"));
     if (takes_next_word(row)) return add(key, word, value_node(words_[position_++], row));
+    if (needs_value(key)) {
+      Problem problem = fault(word, "needs a value", fmt::format("write {} VALUE", word));
+      if (const Key* entry = entry_or_row(key)) problem.expected = expected_text(*entry);
+      problems_.push_back(std::move(problem));
+      return;
+    }
     add(key, word, value_node("true"));
+  }
+
+  static const Key* entry_or_row(std::string_view key) {
+    return key.find('.') == std::string_view::npos ? find_key(key) : find_map_entry(key);
+  }
+
+  // A flag alone is true; whatever is not true or false has lost its value.
+  static bool needs_value(std::string_view key) {
+    if (std::find(kRunNames.begin(), kRunNames.end(), key) != kRunNames.end()) return true;
+    const Key* row = entry_or_row(key);
+    return row && row->type != KeyType::kBool;
   }
 
   // A bare flag is followed by nothing, by another option, or (for a key that is true or false) by an assignment.

@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/visible.hpp"
+#include "config/file_text.hpp"
 #include "config/key_table.hpp"
 #include "config/loader.hpp"
 #include "config/merge.hpp"
 #include "config/overrides.hpp"
 #include "config/parse.hpp"
+#include "config/read_beside.hpp"
 
 namespace primus::config {
 namespace {
@@ -22,7 +25,7 @@ constexpr std::array<std::string_view, 7> kTopLevel = {"work_group", "user_name"
                                                        "platform",   "env",       "modules"};
 constexpr std::array<std::string_view, 5> kModuleKeys = {"framework", "config", "model", "overrides", "trainer_class"};
 
-constexpr std::array<std::pair<std::string_view, std::string Experiment::*>, 4> kIdentity = {{
+constexpr std::array<std::pair<std::string_view, std::string Experiment::*>, kRunNames.size()> kIdentity = {{
     {"work_group", &Experiment::work_group},
     {"user_name", &Experiment::user_name},
     {"exp_name", &Experiment::exp_name},
@@ -42,6 +45,7 @@ std::string with_variables(const std::string& text) {
     while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
     if (text[i] != '$' || end == i + 1) {
       result += text[i];
+      if (text.compare(i, 2, "$$") == 0) ++i;  // $$: a dollar sign
       continue;
     }
     const char* value = std::getenv(text.substr(i + 1, end - i - 1).c_str());
@@ -127,6 +131,7 @@ class Resolver {
         add_problem(at(*node, std::string(name), "wrong type"), "text", found_text(*node));
       }
       result_.experiment.*member = node->text;
+      place_of_name_[std::string(name)] = {.file = node->origin.file, .line = node->origin.line};
     }
     for (const Node::Entry& entry : root.entries) {
       if (std::find(kTopLevel.begin(), kTopLevel.end(), entry.key) != kTopLevel.end()) continue;
@@ -172,6 +177,14 @@ class Resolver {
         add_problem(at(entry.value, "env." + entry.key, "not valid UTF-8"), "text");
       }
     }
+    if (!request_.check_variables) return;
+    for (Problem& problem : request_.check_variables(result_.experiment.env)) {
+      const Origin& origin = env->find(problem.key)->origin;
+      problem.file = origin.file;
+      problem.line = origin.line;
+      problem.key = "env." + problem.key;
+      problems_.push_back(std::move(problem));
+    }
   }
 
   void read_module(const Node& root) {
@@ -192,10 +205,9 @@ class Resolver {
         chosen = &entry;
       }
     }
-    if (!chosen) {
-      if (modules->entries.empty()) add_problem(at(*modules, "modules", "holds no trainer"), "pre_trainer");
-      return;
-    }
+    if (modules->entries.empty()) return add_problem(at(*modules, "modules", "holds no trainer"), "pre_trainer");
+    // What a module of a wrong name holds is wrong or right all the same.
+    if (!chosen) chosen = &modules->entries.front();
     for (const Node::Entry& entry : modules->entries) {
       if (entry.key == chosen->key || entry.key.find("trainer") == std::string::npos) continue;
       add_problem(at(entry.value, "modules." + entry.key, "a second trainer"), "one trainer", entry.key,
@@ -279,10 +291,12 @@ class Resolver {
           std::find_if(kIdentity.begin(), kIdentity.end(), [&](const auto& row) { return row.first == item.key; });
       if (identity != kIdentity.end() && item.value.is_null()) {
         has_identity_fault_ = true;
-        add_problem({.file = "command line", .key = item.key, .message = "wrong type"}, "text", "null");
+        const bool is_empty = item.value.text.empty();
+        add_problem({.file = "command line", .key = item.written, .message = is_empty ? "needs a value" : "wrong type"},
+                    "text", is_empty ? "''" : "null");
       } else if (identity != kIdentity.end()) {
         result_.experiment.*(identity->second) = item.value.text;
-        names_from_command_line_.insert(item.key);
+        place_of_name_[item.key] = {.file = "command line"};
       } else {
         merger_.add(item.key, item.value, Layer::kCommandLine, item.written);
       }
@@ -293,27 +307,27 @@ class Resolver {
   void check_identity_names() {
     for (const auto& [name, member] : kIdentity) {
       const std::string& text = result_.experiment.*member;
-      const std::string place = names_from_command_line_.contains(std::string(name)) ? "command line" : file_;
+      const auto written = place_of_name_.find(std::string(name));
+      Problem place = written == place_of_name_.end() ? Problem{.file = file_} : written->second;
+      place.key = name;
       const bool is_path = name == "workspace";
       const bool leads_elsewhere = !is_path && (text == "." || text == ".." || text.find('/') != std::string::npos);
       const bool has_control =
           std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
       if (!is_utf8(text)) {
-        add_problem({.file = place, .key = std::string(name), .message = "not valid UTF-8"}, "text");
+        place.message = "not valid UTF-8";
+        add_problem(std::move(place), "text");
         continue;
       }
       if (has_control) {
-        std::string shown = text;
-        std::replace_if(
-            shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-        add_problem({.file = place, .key = std::string(name), .message = "holds a control character"},
-                    "text of one line", fmt::format("'{}'", shown));
+        place.message = "holds a control character";
+        add_problem(std::move(place), "text of one line", fmt::format("'{}'", visible(text)));
         continue;
       }
       if (!leads_elsewhere && !text.empty()) continue;
       if (text.empty() && has_identity_fault_) continue;  // told already
-      add_problem({.file = place, .key = std::string(name), .message = "cannot name a part of the run's folder"},
-                  is_path ? "a folder" : "a name without '/'", fmt::format("'{}'", text));
+      place.message = "cannot name a part of the run's folder";
+      add_problem(std::move(place), is_path ? "a folder" : "a name without '/'", fmt::format("'{}'", text));
     }
   }
 
@@ -356,43 +370,41 @@ class Resolver {
   }
 
   void collect_key_states() {
-    std::vector<PlannedUse>& planned = result_.planned;
-    for (const auto& [name, setting] : result_.experiment.settings()) {
+    const Experiment& experiment = result_.experiment;
+    for (const auto& [name, setting] : experiment.settings()) {
       const Key& key = *find_key(name);
-      if (key.state == KeyState::kNoEffect && is_explicit(setting.origin)) {
-        result_.no_effect.push_back({name, std::string(key.note)});
+      const bool is_written = is_explicit(setting.origin);
+      if (key.state == KeyState::kNoEffect && is_written) result_.no_effect.push_back({name, std::string(key.note)});
+      if (key.state == KeyState::kNoEffect) continue;
+      if (!is_read(key, experiment)) {
+        if (is_written && setting.value != default_value(key)) result_.no_effect.push_back({name, unread_text(key)});
+        continue;
       }
-      if (is_detail_of_planned(key) && is_explicit(setting.origin) && setting.value != default_value(key)) {
-        result_.no_effect.push_back({name, "planned, and read only beside a feature that is not built yet"});
-      }
-      if (is_working_value(key, setting.value)) continue;
+      if (is_working_value(key, setting.value) || (!is_written && has_planned_switch(key, experiment))) continue;
       std::string reason(key.note.empty() ? key.meaning : key.note);
       if (reason.ends_with('.')) reason.pop_back();
-      planned.push_back({name, to_text(setting.value), setting.origin, std::move(reason)});
+      PlannedUse use{name, to_text(setting.value), setting.origin, std::move(reason)};
+      // A train cannot compute something else than it was told; how it computes may differ where nobody insisted.
+      const bool yields = key.impact == Impact::kExecution && !is_written;
+      (yields ? result_.yielding : result_.planned).push_back(std::move(use));
     }
     if (request_.purpose != Purpose::kTrain) return;
-    std::erase_if(planned, [this](const PlannedUse& use) { return refuse_or_note(use) == Outcome::kNoted; });
-  }
-
-  enum class Outcome { kRefused, kNoted };
-
-  // A train cannot compute something else than it was told; how it computes may differ where nobody insisted.
-  Outcome refuse_or_note(const PlannedUse& use) {
-    const Key& key = *find_key(use.key);
-    if (key.impact == Impact::kExecution && !is_explicit(use.origin)) {
+    for (const PlannedUse& use : result_.yielding) {
       result_.notes.push_back(
           {use.key, fmt::format("{} is planned; the same numbers are computed without it", use.value)});
-      return Outcome::kNoted;
     }
+    for (const PlannedUse& use : result_.planned) refuse(use);
+  }
+
+  void refuse(const PlannedUse& use) {
     Problem problem = problem_at(result_.experiment, use.key, file_);
     const bool is_known =
         std::any_of(problems_.begin(), problems_.end(), [&](const Problem& other) { return other.key == problem.key; });
-    if (is_known) return Outcome::kRefused;
+    if (is_known) return;
     problem.message = fmt::format("planned, not built yet: {}", use.reason);
-    problem.expected = working_text(key);
+    problem.expected = working_text(*find_key(use.key));
     problem.found = use.value;
     problems_.push_back(std::move(problem));
-    return Outcome::kRefused;
   }
 
   static std::string working_text(const Key& key) {
@@ -408,7 +420,7 @@ class Resolver {
   SettingMerger merger_;
   Resolution result_;
   bool has_identity_fault_ = false;
-  std::set<std::string> names_from_command_line_;
+  std::map<std::string, Problem> place_of_name_;  // file and line of what names the run
   std::string file_;
 };
 
@@ -436,9 +448,10 @@ std::string to_yaml(const Experiment& experiment) {
       "# Resolved experiment: every setting with the place that set it. What presets and rules set stands as a "
       "comment,\n"
       "# because they set it again, so that this file resolves to itself.\n";
-  for (const auto& [name, member] : kIdentity) text += fmt::format("{}: {}\n", name, to_text({experiment.*member}));
+  for (const auto& [name, member] : kIdentity) text += fmt::format("{}: {}\n", name, file_text({experiment.*member}));
   if (!experiment.env.empty()) text += "env:\n";
-  for (const auto& [name, value] : experiment.env) text += fmt::format("  {}: {}\n", name, to_text({value}));
+  // In this map a reader fills in $NAME as well.
+  for (const auto& [name, value] : experiment.env) text += fmt::format("  {}: {}\n", name, variable_file_text(value));
   text += fmt::format("modules:\n  {}:\n    framework: {}\n", experiment.module, experiment.framework);
   if (!experiment.module_preset.empty()) {
     text += fmt::format("    config: {}\n    model: {}\n", experiment.module_preset, experiment.model_preset);
@@ -451,7 +464,7 @@ std::string to_yaml(const Experiment& experiment) {
       if (found == experiment.settings().end()) continue;
       const auto& [value, origin, replaced] = found->second;
       if (!std::exchange(has_title, true)) text += fmt::format("      # {}\n", section.area);
-      text += fmt::format("      {}{}: {}  # {}\n", is_explicit(origin) ? "" : "# ", key.name, to_text(value),
+      text += fmt::format("      {}{}: {}  # {}\n", is_explicit(origin) ? "" : "# ", key.name, file_text(value),
                           origin_comment(origin));
     }
   }

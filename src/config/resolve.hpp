@@ -1,6 +1,7 @@
 #pragma once
 // From an experiment file and overrides to a resolved, typed and checked Experiment.
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ struct ResolveRequest {
   std::vector<std::string> overrides;  // the words behind the command
   Purpose purpose = Purpose::kPlan;
   std::optional<WorldSize> world;  // none: the smallest that is legal
+  // What is wrong with the variables of the experiment's env, each problem with a variable's name as its key; null:
+  // nothing is checked.
+  std::vector<Problem> (*check_variables)(const std::map<std::string, std::string>& variables) = nullptr;
 };
 
 /// A resolved experiment with what the user should be told about it.
@@ -22,8 +26,9 @@ struct Resolution {
   Experiment experiment;
   WorldSize world;
   std::vector<Note> notes;
-  std::vector<PlannedUse> planned;
-  std::vector<Note> no_effect;  // keys that the user wrote and that mean nothing here
+  std::vector<PlannedUse> planned;   // what stops a real train
+  std::vector<PlannedUse> yielding;  // inherited ways of computing that are not built: a train goes on without them
+  std::vector<Note> no_effect;       // keys that the user wrote and that mean nothing here
 };
 
 /// Merge (module preset < model preset < experiment < command line), type, check and apply the rules.

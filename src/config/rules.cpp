@@ -78,6 +78,17 @@ int RuleContext::strength(std::string_view key) const {
   return 2 * static_cast<int>(origin.layer) + (is_in_the_file_itself ? 1 : 0);
 }
 
+std::string RuleContext::root_of(std::string_view key) const {
+  std::string root(key);
+  // As many steps as there are causes, should two rules ever name each other.
+  for (std::size_t i = 0; i < cause_of_rule_values_.size(); ++i) {
+    const auto cause = cause_of_rule_values_.find(root);
+    if (cause == cause_of_rule_values_.end() || experiment_.setting(root).origin.layer != Layer::kRule) break;
+    root = cause->second;
+  }
+  return root;
+}
+
 std::optional<std::string> RuleContext::variable(const std::string& name) const {
   const auto found = experiment_.env.find(name);
   if (found != experiment_.env.end()) return found->second;
@@ -138,6 +149,7 @@ void RuleContext::overrule(std::string_view key, const Value& value, std::string
   }
   set(key, value);
   strength_of_rule_values_[std::string(key)] = strength_of_cause;
+  cause_of_rule_values_[std::string(key)] = cause;
 }
 
 bool RuleContext::demand(std::string_view cause, const std::vector<Demand>& needs, Nature nature) {
@@ -150,9 +162,10 @@ bool RuleContext::demand(std::string_view cause, const std::vector<Demand>& need
     }
     if (is_stronger(cause, need.key)) continue;
     is_refused = true;
-    report(
-        need.key, fmt::format("conflicts with {}", setting_text(experiment_, cause)), to_text(need.value),
-        fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), is_wanted(cause) ? cause : "it"));
+    const std::string root = root_of(cause);
+    const std::string chain = root == cause ? "" : fmt::format(", which needs {}", cause);
+    report(need.key, fmt::format("conflicts with {}{}", setting_text(experiment_, root), chain), to_text(need.value),
+           fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), is_wanted(cause) ? root : "it"));
   }
   // What would follow from a refused wish is not worth telling.
   if (is_refused) return true;

@@ -114,12 +114,16 @@ class RuleContext {
  private:
   int strength(std::string_view key) const;
 
+  /// The key that the user wrote and that made rules set this one; the key itself if no rule did.
+  std::string root_of(std::string_view key) const;
+
   Experiment& experiment_;
   Purpose purpose_;
   WorldSize world_;
   std::string file_;
   std::string_view rule_;
   std::map<std::string, int, std::less<>> strength_of_rule_values_;
+  std::map<std::string, std::string, std::less<>> cause_of_rule_values_;
   std::vector<Problem> problems_;
   std::vector<Note> notes_;
   std::vector<PlannedUse> planned_;

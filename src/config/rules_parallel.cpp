@@ -14,11 +14,34 @@ std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with('s') ? "es" : "s");
 }
 
-// Parallelism never changes the mathematics, so an inherited size may follow the world.
+bool fit(const ParallelSizes& sizes, std::int64_t world) {
+  return world % (sizes.dense() * sizes.pipeline) == 0 && world % (sizes.sparse() * sizes.pipeline) == 0;
+}
+
+// The largest divisor of a parallel size with which all of them fit the processes; none if there is none.
+std::optional<std::int64_t> fitting_size(const RuleContext& context, std::string_view key) {
+  ParallelSizes sizes = sizes_of(context.experiment());
+  const std::int64_t size = context.integer(key);
+  for (std::int64_t smaller = size; smaller >= 1; --smaller) {
+    if (size % smaller != 0) continue;
+    if (key == "tensor_model_parallel_size") {
+      sizes.tensor = smaller;
+      if (context.is_null("expert_tensor_parallel_size") && !context.is_null("num_experts"))
+        sizes.expert_tensor = smaller;
+    } else {
+      (key == "pipeline_model_parallel_size" ? sizes.pipeline : sizes.expert) = smaller;
+    }
+    if (fit(sizes, context.world().size)) return smaller;
+  }
+  return std::nullopt;
+}
+
+// Parallelism never changes the mathematics, so an inherited size may follow the world, in a plan as in a train. The
+// smallest legal world, which stands in for one that nobody named, fits every size.
 void inherited_expert_parallel(RuleContext& context) {
-  if (context.purpose() != Purpose::kTrain || context.is_wanted("expert_model_parallel_size")) return;
+  if (context.is_wanted("expert_model_parallel_size")) return;
   const std::int64_t expert = context.integer("expert_model_parallel_size");
-  const std::int64_t fitting = std::gcd(expert, context.world().size);
+  const std::int64_t fitting = fitting_size(context, "expert_model_parallel_size").value_or(expert);
   if (fitting == expert) return;
   context.require("expert_model_parallel_size", {fitting},
                   fmt::format("{} ({})", counted(context.world().size, "process"), context.world().source));
@@ -50,12 +73,14 @@ void world_size(RuleContext& context) {
   const std::string_view key =
       world % dense != 0 ? (sizes.pipeline > 1 ? "pipeline_model_parallel_size" : "tensor_model_parallel_size")
                          : "expert_model_parallel_size";
+  const auto fitting = fitting_size(context, key);
   context.report(
       key, {.message = fmt::format("TP {} x CP {} x PP {} and EP {} x ETP {} x PP {} do not fit the processes ({})",
                                    sizes.tensor, sizes.context, sizes.pipeline, sizes.expert, sizes.expert_tensor,
                                    sizes.pipeline, context.world().source),
             .expected = fmt::format("a multiple of {}", std::lcm(dense, sparse)),
-            .found = counted(world, "process")});
+            .found = counted(world, "process"),
+            .nearest = fitting ? fmt::format("write {}: {} for {}", key, *fitting, counted(world, "process")) : ""});
 }
 
 void rank_order(RuleContext& context) {

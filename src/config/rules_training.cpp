@@ -13,7 +13,7 @@ void run_length(RuleContext& context) {
   const bool has_iters = !experiment.is_null("train_iters");
   const bool has_samples = !experiment.is_null("train_samples");
   if (!has_iters && !has_samples) {
-    context.report("train_iters", "the length of the run is not set", "integer >= 0",
+    context.report("train_iters", "the length of the run is not set", "integer >= 1",
                    "write train_iters or train_samples");
   } else if (has_iters && has_samples) {
     context.exclude({"train_iters", {}}, {"train_samples", {}});

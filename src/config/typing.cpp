@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "config/layer_pattern.hpp"
+#include "config/map_entries.hpp"
 #include "config/parse.hpp"
 
 namespace primus::config {
@@ -128,6 +129,18 @@ bool stays_single(const Node& node, const Key& key) {
   return node.kind == Node::Kind::kScalar && !is_usually_list && node.text.find_first_of(", ") == std::string::npos;
 }
 
+// Entries that do not fit their rows keep what they spell: who merges maps has told them.
+Value typed_map(const Node& node, const Key& key) {
+  Value::Map values;
+  for (const Node::Entry& entry : node.entries) {
+    const Key* row = find_map_entry(fmt::format("{}.{}", key.name, entry.key));
+    const std::variant<Value, TypeFault> typed = row ? typed_value(entry.value, *row) : untyped_value(entry.value);
+    const Value* value = std::get_if<Value>(&typed);
+    values[entry.key] = value ? *value : untyped_value(entry.value);
+  }
+  return {values};
+}
+
 Typed converted(const Node& node, const Key& key, std::string& reason) {
   switch (key.type) {
     case KeyType::kBool: {
@@ -150,7 +163,7 @@ Typed converted(const Node& node, const Key& key, std::string& reason) {
     case KeyType::kLayers:
       return as_layers(node, reason);
     case KeyType::kMap:
-      return node.kind == Node::Kind::kMap ? Typed(untyped_value(node)) : std::nullopt;
+      return node.kind == Node::Kind::kMap ? Typed(typed_map(node, key)) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -241,7 +254,10 @@ std::variant<Value, TypeFault> typed_value(const Node& node, const Key& key) {
   std::string reason;
   const Typed value = converted(node, key, reason);
   if (!value && node.kind == Node::Kind::kScalar && !is_utf8(node.text)) {
-    return TypeFault{"not valid UTF-8", expected_text(key), fmt::format("{} bytes that are not", node.text.size()), ""};
+    return TypeFault{"not valid UTF-8", expected_text(key),
+                     fmt::format("{} byte{} that {} not", node.text.size(), node.text.size() == 1 ? "" : "s",
+                                 node.text.size() == 1 ? "is" : "are"),
+                     ""};
   }
   if (!value) {
     const std::string message = reason.empty() ? "wrong type" : fmt::format("malformed pattern: {}", reason);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/visible.hpp"
 #include "config/parse.hpp"
 
 namespace primus::config {
@@ -10,8 +11,8 @@ namespace {
 // Quoted where plain text would be read back as something else, so that a written value means itself.
 std::string quoted_if_needed(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") == std::string::npos &&
-                     text.front() != ' ' && text.back() != ' ' && text.front() != '-' && text.front() != '?' &&
-                     std::holds_alternative<std::string>(parse_scalar(text).data);
+                     visible(text) == text && text.front() != ' ' && text.back() != ' ' && text.front() != '-' &&
+                     text.front() != '?' && std::holds_alternative<std::string>(parse_scalar(text).data);
   if (plain) return text;
   std::string result = "\"";
   for (const char c : text) {
@@ -24,7 +25,7 @@ std::string quoted_if_needed(const std::string& text) {
       result += c;
     }
   }
-  return result + '"';
+  return visible(result) + '"';
 }
 
 std::string real_text(double value) {
@@ -46,7 +47,8 @@ struct TextOf {
   }
   std::string operator()(const Value::Map& values) const {
     std::string text = "{";
-    for (const auto& [key, value] : values) text += (text.size() > 1 ? ", " : "") + key + ": " + to_text(value);
+    for (const auto& [key, value] : values)
+      text += (text.size() > 1 ? ", " : "") + quoted_if_needed(key) + ": " + to_text(value);
     return text + "}";
   }
 };

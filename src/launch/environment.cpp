@@ -39,12 +39,15 @@ constexpr std::int64_t kMostDevices = 72;
 constexpr std::int64_t kMostNodes = 1'000'000;
 
 [[noreturn]] void refuse_variable(const std::string& text, const std::string& source, int line) {
-  throw ConfigError({{.file = source,
-                      .line = line,
-                      .key = line > 0 ? "" : "--env",
-                      .message = "not a variable",
-                      .expected = "NAME=value, a NAME, or a file of such lines",
-                      .found = fmt::format("'{}'", text)}});
+  std::error_code error;
+  const bool is_no_file = line == 0 && text.find('=') == std::string::npos && std::filesystem::exists(text, error);
+  throw ConfigError(
+      {{.file = source,
+        .line = line,
+        .key = line > 0 ? "" : "--env",
+        .message = is_no_file ? "neither a variable nor a file: a folder, a pipe or a device" : "not a variable",
+        .expected = "NAME=value, a NAME, or a file of such lines",
+        .found = fmt::format("'{}'", text)}});
 }
 
 Added add_one(std::string_view text, const std::string& source, int line, Variables& variables) {
@@ -78,10 +81,11 @@ class VariableCheck {
  public:
   explicit VariableCheck(const Variables& environment) : environment_(environment) {}
 
-  void run() {
+  std::vector<Problem> run() {
     const auto nodes = integer("NNODES", 1, kMostNodes);
     const auto rank = integer("NODE_RANK", 0, kMostNodes);
-    integer("GPUS_PER_NODE", 1, kMostDevices);
+    const auto devices = integer("GPUS_PER_NODE", 1, kMostDevices);
+    check_world(nodes, devices);
     integer("MASTER_PORT", 1024, 65535);
     if (rank && nodes && *rank >= *nodes)
       add("NODE_RANK", "no node of this run has that number", fmt::format("0 to {}", *nodes - 1));
@@ -91,10 +95,24 @@ class VariableCheck {
       if (std::string expected = expected_value(name, value); !expected.empty())
         add(name, "not an allowed value", std::move(expected));
     }
-    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    return std::move(problems_);
   }
 
  private:
+  // WORLD_SIZE stands over the others, so what they contradict would go unseen.
+  void check_world(std::optional<std::int64_t> nodes, std::optional<std::int64_t> devices) {
+    const auto found = environment_.find("WORLD_SIZE");
+    const auto world = found == environment_.end() ? std::nullopt : config::parse_int(found->second);
+    if (!world || *world < 1 || !nodes) return;
+    if (devices && *world != *nodes * *devices) {
+      add("WORLD_SIZE", fmt::format("contradicts NNODES {} x GPUS_PER_NODE {}", *nodes, *devices),
+          std::to_string(*nodes * *devices));
+    } else if (*world % *nodes != 0) {
+      add("WORLD_SIZE", fmt::format("contradicts NNODES {}: every node has equally many processes", *nodes),
+          fmt::format("a multiple of {}", *nodes));
+    }
+  }
+
   static bool is_host(std::string_view text) {
     return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
       return std::isalnum(c) || c == '.' || c == '_' || c == '-' || c == ':';
@@ -102,8 +120,7 @@ class VariableCheck {
   }
 
   void add(const std::string& name, std::string message, std::string expected) {
-    problems_.push_back({.file = "environment",
-                         .key = name,
+    problems_.push_back({.key = name,
                          .message = std::move(message),
                          .expected = std::move(expected),
                          .found = fmt::format("'{}'", environment_.at(name))});
@@ -162,24 +179,9 @@ Added add_variables(const std::string& text, const std::string& source, Variable
   return add_one(text, source, 0, variables);
 }
 
-void check_launch_variables(const Variables& environment) {
-  if (is_check_skipped(environment)) return;
-  VariableCheck(environment).run();
-}
-
-void check_variables_of(const config::Experiment& experiment, const std::string& file) {
-  if (is_check_skipped(current_environment())) return;
-  std::vector<Problem> problems;
-  for (const auto& [name, value] : experiment.env) {
-    std::string expected = expected_value(name, value);
-    if (expected.empty()) continue;
-    problems.push_back({.file = file,
-                        .key = "env." + name,
-                        .message = "not an allowed value",
-                        .expected = std::move(expected),
-                        .found = fmt::format("'{}'", value)});
-  }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+std::vector<Problem> problems_of_variables(const Variables& variables) {
+  if (is_check_skipped(variables) || is_check_skipped(current_environment())) return {};
+  return VariableCheck(variables).run();
 }
 
 Variables slurm_variables(const Variables& environment) {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/experiment.hpp"
+#include "base/error.hpp"
 
 namespace primus::launch {
 
@@ -45,12 +45,10 @@ enum class Added { kYes, kNotSet };
 /// comments. Throws ConfigError; `source` names the place in messages.
 Added add_variables(const std::string& text, const std::string& source, Variables& variables);
 
-/// NNODES, NODE_RANK, GPUS_PER_NODE, MASTER_ADDR and MASTER_PORT must make sense together, and every variable whose
-/// values are known must have one of them, unless PRIMUS_SKIP_VALIDATION is 1. Throws ConfigError with every fault.
-void check_launch_variables(const Variables& environment);
-
-/// The same check of values for an experiment's own `env`, written in `file`.
-void check_variables_of(const config::Experiment& experiment, const std::string& file);
+/// NNODES, NODE_RANK, GPUS_PER_NODE, WORLD_SIZE, MASTER_ADDR and MASTER_PORT must make sense together, and every
+/// variable whose values are known must have one of them, unless PRIMUS_SKIP_VALIDATION is 1 there or in the
+/// environment. Every fault, with the variable as its key and without a place.
+std::vector<Problem> problems_of_variables(const Variables& variables);
 
 /// Inside a Slurm job: NNODES, NODE_RANK and MASTER_ADDR as Slurm says them; nothing elsewhere.
 Variables slurm_variables(const Variables& environment);

@@ -50,13 +50,14 @@ class FileReader {
   }
 
  private:
-  void add(const Node& node, std::string key, std::string message, std::string expected = "",
+  void add(const Node& node, std::string key, std::string message, const std::string& expected = "",
            std::string nearest = "") {
     problems_.push_back({.file = file_.path,
                          .line = node.origin.line,
                          .key = std::move(key),
                          .message = std::move(message),
-                         .expected = std::move(expected),
+                         .expected = expected,
+                         .found = expected.empty() ? "" : config::found_text(node),
                          .nearest = std::move(nearest)});
   }
 
@@ -109,6 +110,7 @@ class FileReader {
     if (read_switches(entry, key, file_.slurm_debug, file_.slurm_dry_run)) return;
     if (entry.key == "gpus_per_node") {
       file_.slurm_gpus_per_node = text_of(entry.value, key);
+      check_count(entry.value, key, entry.key);
     } else {
       add_flag(file_.slurm, entry, key);
     }
@@ -146,8 +148,10 @@ class FileReader {
     }};
     const auto text =
         std::find_if(kTexts.begin(), kTexts.end(), [&](const auto& row) { return row.first == entry.key; });
+    file_.direct.lines[entry.key] = entry.value.origin.line;
     if (text != kTexts.end()) {
       file_.direct.*(text->second) = text_of(entry.value, key);
+      check_count(entry.value, key, entry.key);
       if (entry.key == "numa") check_numa(entry.value, key);
     } else if (entry.key == "patch") {
       file_.direct.patches = texts_of(entry.value, key);
@@ -156,6 +160,22 @@ class FileReader {
     } else if (entry.key != "run_mode") {  // the number of processes decides how a run is started
       refuse_key(entry, key, kDirectKeys);
     }
+  }
+
+  /// Numbers that a launch mode will need, whichever mode it is that runs now.
+  void check_count(const Node& node, const std::string& key, std::string_view name) {
+    struct Range {
+      std::string_view name;
+      std::int64_t low;
+      std::int64_t high;
+    };
+    constexpr std::array<Range, 3> kRanges = {
+        {{"gpus_per_node", 1, 72}, {"nnodes", 1, 1'000'000}, {"master_port", 1024, 65535}}};
+    const auto range = std::find_if(kRanges.begin(), kRanges.end(), [&](const Range& row) { return row.name == name; });
+    if (range == kRanges.end() || node.kind != Node::Kind::kScalar || node.is_null() || node.text.empty()) return;
+    const auto value = config::parse_int(node.text);
+    if (value && *value >= range->low && *value <= range->high) return;
+    add(node, key, "out of range", fmt::format("integer from {} to {}", range->low, range->high));
   }
 
   void check_numa(const Node& node, const std::string& key) {
@@ -260,10 +280,12 @@ LauncherFile load_launcher_file(std::string_view named) {
   if (!named.empty()) {
     const fs::path path(named);
     if (fs::is_regular_file(path, error)) return FileReader(path.lexically_normal().string()).read();
+    const bool is_there = fs::exists(path, error);
     throw ConfigError(
         {{.file = "command line",
           .key = "--config",
-          .message = fmt::format("there is no launcher file {}", named),
+          .message = is_there ? fmt::format("{} is no file, but a folder, a pipe or a device", named)
+                              : fmt::format("there is no launcher file {}", named),
           .nearest = "an experiment's --config stands behind its command: train pretrain --config FILE"}});
   }
   const char* home = std::getenv("HOME");

@@ -1,6 +1,7 @@
 #pragma once
 // The launcher file, .primus.yaml: defaults of the launch modes. Not an experiment.
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct DirectDefaults {
   std::string nnodes;
   std::string master_addr;
   std::string master_port;
+  std::map<std::string, int> lines;  // of the keys above, by name
 };
 
 enum class Switch { kUnset, kOff, kOn };

@@ -154,8 +154,8 @@ bool is_allowed(std::string_view value, std::string_view values) {
 }
 
 std::string in_words(std::string_view values) {
-  if (values.starts_with(">=")) return fmt::format("integer {}", values);
-  if (values.starts_with("list>=")) return fmt::format("integer {}, or several with commas", values.substr(4));
+  if (values.starts_with(">=")) return fmt::format("integer >= {}", values.substr(2));
+  if (values.starts_with("list>=")) return fmt::format("integer >= {}, or several with commas", values.substr(6));
   if (const std::size_t dots = values.find(".."); dots != std::string_view::npos)
     return fmt::format("integer from {} to {}", values.substr(0, dots), values.substr(dots + 2));
   const std::vector<std::string> words = split(values, '|');

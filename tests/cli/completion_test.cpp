@@ -40,7 +40,11 @@ TEST(Completion, OptionsKeysAndTheirValues) {
   const Words options = offered("train pretrain --");
   EXPECT_TRUE(holds(options, "--config"));
   EXPECT_TRUE(holds(options, "--micro_batch_size"));
-  EXPECT_EQ(offered("train pretrain --micro-batch"), Words{"--micro-batch_size"});
+  EXPECT_EQ(offered("train pretrain --micro-batch"), Words{"--micro-batch-size"});
+  EXPECT_EQ(offered("train pretrain --moe-router-lo"), Words{"--moe-router-load-balancing-type"});
+  EXPECT_TRUE(holds(offered("train pretrain --no-b"), "--no-bf16"));
+  EXPECT_TRUE(holds(offered("train pretrain --no_b"), "--no_bf16"));
+  EXPECT_EQ(offered("data prepare --tokenizer-type B"), Words{"ByteTokenizer"});
   EXPECT_EQ(offered("train pretrain --train_it"), Words{"--train_iters"});
   EXPECT_EQ(offered("train pretrain train_it"), Words{"train_iters="});
   EXPECT_EQ(offered("train pretrain --mock_data "), (Words{"false", "true"}));

@@ -74,9 +74,10 @@ TEST_F(Launcher, FileWithFaults) {
                     "container: {options: {\"a b\": 1}}\n");
   const ProgramResult result = train({"--config", file});
   EXPECT_EQ(result.code, 2);
-  EXPECT_EQ(result.err, "error: 5 problems\n  " + file + ":1: main.dry_run: wrong type (expected true or false)\n  " +
-                            file + ":2: slurrm: unknown key of a launcher file; did you mean 'slurm'?\n  " + file +
-                            ":4: direct.numa: wrong value (expected auto, true, false)\n  " + file +
+  EXPECT_EQ(result.err, "error: 5 problems\n  " + file +
+                            ":1: main.dry_run: wrong type (expected true or false, found text 'perhaps')\n  " + file +
+                            ":2: slurrm: unknown key of a launcher file; did you mean 'slurm'?\n  " + file +
+                            ":4: direct.numa: wrong value (expected auto, true, false, found text 'never')\n  " + file +
                             ":5: direct.patches: unknown key of a launcher file; did you mean 'patch'?\n  " + file +
                             ":6: container.options.a b: not the name of an option\n");
   const ProgramResult experiment = train({"--config", kQuickstart});

@@ -63,12 +63,12 @@ TEST_F(Surroundings, DocumentedVariablesAreChecked) {
   for (const auto& [name, value, expected] :
        {WrongVariable{"USING_UEP", "true", "0 or 1"}, WrongVariable{"USING_AINIC", "2", "0 or 1"},
         WrongVariable{"PRIMUS_DETERMINISTIC", "on", "0 or 1"}, WrongVariable{"ENABLE_NUMA_BINDING", "-", "0 or 1"},
-        WrongVariable{"OMP_NUM_THREADS", "0", "integer >=1, or several with commas"},
-        WrongVariable{"OMP_NUM_THREADS", "4,x", "integer >=1, or several with commas"},
+        WrongVariable{"OMP_NUM_THREADS", "0", "integer >= 1, or several with commas"},
+        WrongVariable{"OMP_NUM_THREADS", "4,x", "integer >= 1, or several with commas"},
         WrongVariable{"PRIMUS_LOG_LEVEL", "debug", "one of TRACE, DEBUG, INFO, SUCCESS, WARNING, ERROR, CRITICAL"},
         WrongVariable{"PRIMUS_TURBO_MOE_DISPATCH_COMBINE_BACKEND", "UCCL", "TURBO or DEEP_EP"},
         WrongVariable{"CUDA_DEVICE_MAX_CONNECTIONS", "33", "integer from 1 to 32"},
-        WrongVariable{"HSA_KERNARG_POOL_SIZE", "12MB", "integer >=1"},
+        WrongVariable{"HSA_KERNARG_POOL_SIZE", "12MB", "integer >= 1"},
         WrongVariable{"RUN_MODE", "many", "single or torchrun"}, WrongVariable{"WORLD_SIZE", "none", "integer >= 1"}}) {
     environment_ = {{name, value}};
     const ProgramResult result = train({"--dry-run"});
@@ -81,7 +81,7 @@ TEST_F(Surroundings, DocumentedVariablesAreChecked) {
     folder_.write("exp.yaml", "env: {" + std::string(name) + ": \"" + value + "\"}\nextends: " + kQuickstart + "\n");
     const ProgramResult own = run({"--dry-run", "train", "pretrain", "--config", "exp.yaml", "--mock_data"});
     EXPECT_EQ(own.code, 2) << name;
-    expect_holds(own.err, {"exp.yaml: env." + std::string(name) + ": not an allowed value"});
+    expect_holds(own.err, {"exp.yaml:1: env." + std::string(name) + ": not an allowed value"});
     environment_ = {{"PRIMUS_SKIP_VALIDATION", "1"}};
     EXPECT_EQ(run({"--dry-run", "train", "pretrain", "--config", "exp.yaml", "--mock_data"}).code, 0) << name;
   }

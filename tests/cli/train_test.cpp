@@ -171,11 +171,11 @@ TEST_F(Train, WhatIsReadOnlyBesidePlannedFeaturesIsSaidToBeSo) {
   detail.insert(detail.end(), {"--optimizer_offload_fraction", "0.5"});
   const ProgramResult started = run_program(detail, folder_.path().string(), with_worker("exit 0\n"));
   EXPECT_EQ(started.code, 0) << started.err;
-  EXPECT_NE(started.out.find("optimizer_offload_fraction: planned, and read only beside"), std::string::npos)
+  EXPECT_NE(started.out.find("optimizer_offload_fraction: read only beside optimizer_cpu_offload"), std::string::npos)
       << started.out;
   detail.insert(detail.begin(), "--dry-run");
   const ProgramResult plan = run_program(detail, folder_.path().string());
-  EXPECT_NE(plan.out.find("[planned, and read only beside"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("[no effect: read only beside optimizer_cpu_offload]"), std::string::npos) << plan.out;
 }
 
 TEST_F(Train, TokensAreHidden) {

@@ -167,6 +167,35 @@ std::string script_name(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(All, RunScript, testing::ValuesIn(scripts()), script_name);
 
+// Nobody typed the number of compute units, which between nodes may not be what one node takes.
+TEST(RunScripts, ResolveWithExpertsOnSeveralNodes) {
+  for (const char* model : {"deepseek_v3", "glm5", "minimax_m2.5", "qwen3_235B_A22B", "qwen3_30B_A3B"}) {
+    const std::string script = std::string("examples/moe_package/run_") + model + "_pretrain_mi355x.sh";
+    SCOPED_TRACE(script);
+    const Call call = call_of(script, "EP=16 ");
+    try {
+      EXPECT_EQ(resolve({kSource / call.experiment, call.overrides, Purpose::kPlan, {}})
+                    .experiment.get_int("turbo_deepep_num_cu"),
+                32);
+    } catch (const ConfigError& error) {
+      for (const Problem& problem : error.problems()) ADD_FAILURE() << to_text(problem);
+    }
+  }
+}
+
+TEST(RunScripts, MentionVariablesThatTheyDoNotRead) {
+  const auto told = [](const std::string& script, const std::string& settings) {
+    return output_of("env -i PATH=\"$PATH\" HOME=/nonexistent DRY_RUN=1 PRIMUS_CLI='" + stand_in() + "' " + settings +
+                     "bash '" + (kSource / script).string() + "' 2>&1 >/dev/null");
+  };
+  const std::string lite = "examples/moe_package/run_deepseek_v2_lite_pretrain_mi355x.sh";
+  EXPECT_EQ(told(lite, "LAYOUT=x ENABLE_MTP=True "),
+            "run_deepseek_v2_lite_pretrain_mi355x.sh: note: LAYOUT is set, but this script does not read it\n");
+  EXPECT_EQ(told(lite, ""), "");
+  EXPECT_EQ(told("examples/deepseek-v4/run_deepseek_v4.sh", "COMPRESS_RATIOS=[0] "), "");
+  EXPECT_EQ(told("examples/moe_package/run_glm5_pretrain_mi355x.sh", "LAYOUT=None TURBO_GG=True "), "");
+}
+
 TEST(RunScripts, OfOurOwnResolve) {
   for (const char* model : {"1T", "2T", "4T", "515B"}) {
     const std::string script = std::string("examples/moe_package/run_moe_") + model + "_pretrain.sh";

@@ -65,7 +65,7 @@ constexpr const char* kOverrides =
 TEST(Mutation, ExperimentsResolveOrAreRefused) {
   std::mt19937 random(kSeed);
   ResolveFixture fixture;
-  const std::string original = "env: {A: &x b}\n" + ResolveFixture::experiment_with(kOverrides);
+  const std::string original = "env: {A: &x default}\n" + ResolveFixture::experiment_with(kOverrides);
   fixture.write_experiment(original);
   ASSERT_EQ(fixture.problems(), "");
   for (int i = 0; i < rounds(1000); ++i) {

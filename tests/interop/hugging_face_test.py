@@ -128,6 +128,20 @@ def torch_losses(model, samples, batch, steps):
     return losses
 
 
+def own_rounding(model, samples, batch, steps):
+    """How far torch's fp32 losses, on one thread and on all, lie from its own in fp64: where a token's expert is chosen by
+    less than rounding, they part by more than any bound on arithmetic (seen: 2.5e-5 between one thread and two)."""
+    exact = torch_losses(copy.deepcopy(model).double(), samples, batch, steps)
+    threads = torch.get_num_threads()
+    spread = [0.0] * steps
+    for count in (1, threads):
+        torch.set_num_threads(count)
+        losses = torch_losses(model, samples, batch, steps)
+        spread = [max(old, abs(a - b) / abs(b)) for old, a, b in zip(spread, losses, exact)]
+    torch.set_num_threads(threads)
+    return spread
+
+
 def compare_training(model, checkpoint, checks, work, seed):
     """Ten steps of `primus-cli train pretrain` from the imported weights."""
     steps, batch, seq, data_seed = 10, 4, 24, 1234
@@ -145,10 +159,13 @@ def compare_training(model, checkpoint, checks, work, seed):
         "--eval_iters", 0, "--seed", data_seed, "--dataloader_type", "single", *biases, cwd=work)
     metrics = next(work.glob("output/**/metrics.jsonl"))
     ours = [record["lm_loss"] for record in map(json.loads, metrics.read_text().splitlines()) if "lm_loss" in record]
-    theirs = torch_losses(model, sample_order(documents, seq, steps * batch, data_seed), batch, steps)
+    samples = sample_order(documents, seq, steps * batch, data_seed)
+    theirs = torch_losses(model, samples, batch, steps)
     checks.that(len(ours) == steps, f"{len(ours)} losses of {steps} steps")
-    for step, (a, b) in enumerate(zip(ours, theirs)):
-        checks.near("step loss", abs(a - b) / abs(b), STEPS, f"AdamW step {step + 1}")
+    rounding = 0.0
+    for step, (a, b, own) in enumerate(zip(ours, theirs, own_rounding(model, samples, batch, steps))):
+        rounding = max(rounding, own)
+        checks.near("step loss", abs(a - b) / abs(b), max(STEPS, 2 * rounding), f"AdamW step {step + 1}")
 
 
 def meaningful(config):

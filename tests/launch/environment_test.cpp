@@ -54,17 +54,28 @@ TEST(AddVariables, NamesValuesAndFiles) {
 }
 
 TEST(LaunchVariables, RangesAndTheWayRoundThem) {
-  check_launch_variables({});
-  check_launch_variables(
-      {{"NNODES", "2"}, {"NODE_RANK", "1"}, {"MASTER_ADDR", "node-1.local"}, {"MASTER_PORT", "1234"}});
-  const std::vector<Variables> wrong = {{{"NNODES", "0"}},          {{"NNODES", "two"}},
-                                        {{"GPUS_PER_NODE", "73"}},  {{"MASTER_PORT", "1023"}},
-                                        {{"MASTER_PORT", "65536"}}, {{"MASTER_ADDR", "a b"}},
-                                        {{"NODE_RANK", "-1"}},      {{"NNODES", "1"}, {"NODE_RANK", "1"}}};
+  EXPECT_TRUE(problems_of_variables({}).empty());
+  EXPECT_TRUE(problems_of_variables({{"NNODES", "2"},
+                                     {"NODE_RANK", "1"},
+                                     {"GPUS_PER_NODE", "4"},
+                                     {"WORLD_SIZE", "8"},
+                                     {"MASTER_ADDR", "node-1.local"},
+                                     {"MASTER_PORT", "1234"}})
+                  .empty());
+  const std::vector<Variables> wrong = {{{"NNODES", "0"}},
+                                        {{"NNODES", "two"}},
+                                        {{"GPUS_PER_NODE", "73"}},
+                                        {{"MASTER_PORT", "1023"}},
+                                        {{"MASTER_PORT", "65536"}},
+                                        {{"MASTER_ADDR", "a b"}},
+                                        {{"NODE_RANK", "-1"}},
+                                        {{"NNODES", "1"}, {"NODE_RANK", "1"}},
+                                        {{"NNODES", "3"}, {"WORLD_SIZE", "4"}},
+                                        {{"NNODES", "2"}, {"GPUS_PER_NODE", "2"}, {"WORLD_SIZE", "2"}}};
   for (Variables variables : wrong) {
-    EXPECT_THROW(check_launch_variables(variables), ConfigError) << testing::PrintToString(variables);
+    EXPECT_EQ(problems_of_variables(variables).size(), 1U) << testing::PrintToString(variables);
     variables["PRIMUS_SKIP_VALIDATION"] = "1";
-    check_launch_variables(variables);
+    EXPECT_TRUE(problems_of_variables(variables).empty());
   }
 }
 

@@ -70,7 +70,12 @@ TEST_P(CudaRouterTest, MatchesTheReference) {
         }
         Tensor dlogits = cuda_poisoned({tokens, c.experts}, at::kFloat);
         ops::router_backward({.logits_TE = to_cuda(logits)}, routing, to_cuda(dprob), options, 3.0, dlogits);
-        EXPECT_LE(relative_error(to64(dlogits), dlogits64), 1e-5);
+        if (c.experts == 1) {
+          // A gate that is constant has a gradient of zero but for rounding, as on the CPU.
+          EXPECT_LE(to64(dlogits).sub(dlogits64).norm().item<double>(), 1e-6 * to64(dprob).norm().item<double>());
+        } else {
+          EXPECT_LE(relative_error(to64(dlogits), dlogits64), 1e-5);
+        }
         losses.push_back(at::cat({routing.loss_4, dlogits.reshape({-1})}).cpu());
       }
       EXPECT_TRUE(at::equal(losses[0], losses[1]));

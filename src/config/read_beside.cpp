@@ -1,0 +1,300 @@
+#include "config/read_beside.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/text.hpp"
+#include "config/parse.hpp"
+
+namespace primus::config {
+namespace {
+
+struct Row {
+  std::string_view switches;  // "fp8 fp4", "optimizer=muon|dist_muon"
+  std::string_view details;
+};
+
+constexpr std::string_view kLoad = "load pretrained_checkpoint auto_continue_train";
+constexpr std::string_view kMuon = "optimizer=muon|dist_muon|adaptive_muon";
+constexpr std::string_view kFsdp = "use_megatron_fsdp use_custom_fsdp";
+constexpr std::string_view kLinear = "experimental_attention_variant linear_attention_freq";
+constexpr std::string_view kZeroBubble = "patch_zero_bubble zero_bubble_v_schedule enable_1f1b_v";
+
+constexpr Row kRows[] = {
+    // Architectures.
+    {kLinear,
+     "linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads linear_num_value_heads "
+     "gdp_num_householder gdp_num_chunk_states_to_recompute kda_chunk_size kda_use_full_rank_gate"},
+    {"experimental_attention_variant=dsa",
+     "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_topk_freq dsa_indexer_skip_topk_offset "
+     "dsa_indexer_loss_coeff dsa_indexer_use_sparse_loss dsa_indexer_k_norm_epsilon dsa_indexer_k_norm_fp32 "
+     "dsa_indexer_rope_interleaved dsa_indexer_rotate_activation dsa_indexer_scoring_relu"},
+    {"compress_ratios hybrid_attention_enabled",
+     "compress_rope_theta index_topk index_head_dim index_n_heads v4_indexer_distill_loss_coeff"},
+    {"o_groups", "o_lora_rank"},
+    {"hc_mult", "hc_use_sinkhorn hc_sinkhorn_iters hc_eps mtp_use_separate_hc_head"},
+    {"swiglu_limit", "v4_grouped_experts_support_clamped_swiglu"},
+    {"enable_mhc_connections",
+     "mhc_num_residual_streams mhc_sinkhorn_iterations mhc_init_gating_factor mhc_recompute_layer_num"},
+    {"moe_latent_size", "latent_moe_use_norm"},
+    {"activation_situ_beta", "activation_situ_linear_beta"},
+    {"hybrid_layer_pattern hybrid_override_pattern is_hybrid_model",
+     "mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads mamba_training_ssm_states_dtype"},
+    {"lfm_layer_types", "conv_L_cache conv_bias"},
+    {"mtp_num_layers", "mtp_layer_type mtp_loss_scaling_factor"},
+    {"use_rope_scaling", "rope_scaling_factor"},
+    {"qk_clip", "qk_clip_threshold qk_clip_alpha"},
+    {"use_mup",
+     "mup_base_hidden_size mup_base_head_dim mup_width_mult mup_attn_scale_power mup_embedding_mult mup_output_mult"},
+    {"position_embedding_type=relative", "relative_attention_num_buckets relative_attention_max_distance"},
+    {"position_embedding_type=mrope", "mrope_section"},
+    {"use_sink_attention", "sink_sliding_window sink_window_even_layers_only"},
+    // Experts.
+    {"moe_router_enable_expert_bias", "moe_router_bias_update_rule moe_router_bias_update_rate"},
+    {"moe_router_bias_update_rule=quantile moe_router_load_balancing_type=quantile_balancing",
+     "quantile_balancing_num_bins quantile_balancing_margin_min quantile_balancing_margin_max "
+     "quantile_balancing_center_bias quantile_balancing_update_interval quantile_balancing_ema_decay "
+     "moe_router_quantile_balancing_ema"},
+    {"moe_expert_capacity_factor", "moe_token_drop_policy"},
+    {"moe_token_dispatcher_type=flex", "moe_flex_dispatcher_backend moe_flex_dispatcher_num_sms"},
+    {"moe_enable_deepep use_turbo_deepep moe_token_dispatcher_type=flex", "moe_deepep_num_sms"},
+    {"moe_flex_dispatcher_backend=hybridep",
+     "moe_hybridep_num_sms moe_hybridep_num_sms_preprocessing moe_hybridep_num_blocks_permute "
+     "moe_hybridep_num_blocks_unpermute moe_hybridep_pad_uneven_dispatch_inputs moe_permute_fusion_into_hybridep"},
+    {"moe_flex_dispatcher_backend=ncclep", "moe_ncclep_zero_copy"},
+    {"use_turbo_deepep", "turbo_deepep_num_cu turbo_deepep_use_comm_stream"},
+    {"use_turbo_mega_moe", "turbo_mega_moe_precision"},
+    {"moe_use_upcycling", "moe_upcycling_granularity"},
+    {"moe_routing_trace_path",
+     "moe_routing_trace_max_training_iters moe_routing_trace_capture_logits moe_routing_trace_capture_hidden_states "
+     "moe_routing_trace_dump_weights"},
+    {"moe_paged_stash",
+     "moe_paged_stash_page_size moe_paged_stash_buffer_size_factor_cuda moe_paged_stash_buffer_size_factor_cpu"},
+    // Number types.
+    {"fp16", "initial_loss_scale min_loss_scale loss_scale_window hysteresis"},
+    {"fp8 fp4", "first_last_layers_bf16"},
+    {"first_last_layers_bf16", "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16"},
+    {"fp8",
+     "fp8_recipe fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_wgrad "
+     "no_fp8_weight_transpose_cache fp8_output_proj fp8_quantizer_factory"},
+    {"fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag"},
+    {"fp4", "fp4_recipe fp4_use_native_te_autocast fp4_quantizer_factory"},
+    {"weight_deosc", "weight_deosc_period weight_deosc_ratio weight_deosc_start_step weight_deosc_log_freq"},
+    // Optimizer and schedule.
+    {"optimizer=sgd", "sgd_momentum"},
+    {kMuon,
+     "muon_extra_scale_factor muon_scale_mode muon_num_ns_steps muon_use_nesterov "
+     "muon_split_qkv muon_momentum muon_coefficient_type muon_scalar_optimizer"},
+    {"optimizer=lion muon_scalar_optimizer=lion", "lion_beta1 lion_beta2"},
+    {"optimizer_cpu_offload",
+     "optimizer_offload_fraction use_torch_optimizer_for_cpu_offload overlap_cpu_optimizer_d2h_h2d pin_cpu_grads "
+     "pin_cpu_params"},
+    {"decoupled_lr", "decoupled_min_lr"},
+    {kLoad, "override_opt_param_scheduler use_checkpoint_opt_param_scheduler"},
+    {"multiple_validation_sets", "validation_set_names"},
+    // Parallelism and communication.
+    {"num_virtual_stages_per_pipeline_rank num_layers_per_virtual_pipeline_stage virtual_pipeline_model_parallel_size "
+     "pipeline_model_parallel_layout",
+     "microbatch_group_size_per_vp_stage"},
+    {"context_parallel_size", "cp_comm_type"},
+    {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank"},
+    {"tp_comm_overlap",
+     "tp_comm_overlap_cfg tp_comm_overlap_ag tp_comm_overlap_rs tp_comm_overlap_rs_dgrad tp_comm_split_ag "
+     "tp_comm_split_rs tp_comm_bulk_wgrad tp_comm_bulk_dgrad"},
+    {"use_torch_fsdp2",
+     "use_fsdp2_fp32_param_optimizer use_fsdp2_bf16_master_weight_optimizer torch_fsdp2_reshard_after_forward"},
+    {kFsdp,
+     "data_parallel_sharding_strategy keep_fp8_transpose_cache_when_using_custom_fsdp "
+     "suggested_communication_unit_size megatron_fsdp_version megatron_fsdp_main_params_dtype "
+     "megatron_fsdp_main_grads_dtype megatron_fsdp_grad_comm_dtype megatron_fsdp_enable_fine_grained_param_gather "
+     "megatron_fsdp_max_pool_double_buffer fsdp_double_buffer fsdp_db_use_persist_buf_on_alloc_fail "
+     "fsdp_manual_registration enable_full_sharding_in_hsdp outer_dp_sharding_strategy strict_fsdp_dtensor_load"},
+    {"tensor_parallel_num_weight_shards expert_tensor_parallel_num_weight_shards",
+     "gtp_remat_opt_in_modules gtp_remat_nccl_ub gtp_expert_remat_nccl_ub "
+     "gtp_remat_reduce_scatter_with_fp32_accumulation"},
+    {"use_sharp", "sharp_enabled_group"},
+    {"enable_odc",
+     "odc_phase odc_grad_spike_threshold odc_p2p_backend odc_mori_init odc_max_buffer_size odc_rocshmem_gda "
+     "odc_rocshmem_lib odc_gda_rs_blocks odc_gda_pipe odc_gda_defer_reduce odc_gda_warmup_mode odc_gda_stride_bytes"},
+    {"patch_primus_pipeline",
+     "pp_algorithm communication_method debug_scheduler_table pp_max_mem pp_cost_f pp_cost_b pp_cost_w"},
+    {"offload", "offload_ops"},
+    {kZeroBubble,
+     "enable_zb_runtime pre_communication_optimization zero_bubble_pipeline_timers_start_iter "
+     "zero_bubble_pipeline_timers_end_iter zero_bubble_max_pending_backward "
+     "zero_bubble_adaptive_memory_limit_percentile enable_optimizer_post_validation enable_exactly_numeric_match "
+     "enable_zero_bubble zero_bubble_v_schedule_mem_setup allow_padding_num_layers profile_memory_iter "
+     "interleave_group_size offload_chunk_num offload_time auto_offload_time offload_overlap_sr num_seq_splits "
+     "cpu_offload"},
+    {"cpu_offloading_num_layers", "cpu_offloading_retain_pinned_cpu_buffers"},
+    {"fine_grained_activation_offloading",
+     "offload_modules min_offloaded_tensor_size activation_offload_fraction delta_offload_bytes_across_pp_ranks "
+     "fine_grained_offloading_max_inflight_offloads delay_offload_until_cuda_graph"},
+    // Data and tokenizers.
+    {"retro_add_retriever", "retriever_seq_length"},
+    {"vision_pretraining", "sample_rate"},
+    {"fim_data",
+     "fim_rate fim_spm_rate fim_fragment_rate fim_split_sample fim_no_prefix fim_prefix_token fim_middle_token "
+     "fim_suffix_token fim_pad_token fim_eod_token"},
+    {"tokenizer_type=TikTokenizer", "tiktoken_pattern tiktoken_num_special_tokens tiktoken_special_tokens"},
+    {"tokenizer_type=HuggingFaceTokenizer", "tokenizer_hf_no_include_special_tokens"},
+    {"tokenizer_type=SentencePieceTokenizer|GPTSentencePieceTokenizer|Llama2Tokenizer",
+     "tokenizer_sentencepiece_legacy tokenizer_sentencepiece_ignore_extra_whitespaces"},
+    {"sft stage",
+     "chat_template sft_tokenizer_prompt_format sft_dataset_name sft_dataset_split sft_conversation_format "
+     "sft_bridge_compat_inline_bos sft_sanitize_nan_grads enable_fused_linear_ce"},
+    {"enable_packed_sequences", "use_packed_attention"},
+    {"enable_odc_lb_mini", "lb_mini_max_token_len lb_mini_cost_model"},
+    {"logits_save_dir", "logits_save_dtype logits_save_top_k logits_save_top_p logits_save_top_p_min_k"},
+    {"logits_load_dir",
+     "logits_load_kd_loss_alpha logits_load_decode_threads logits_load_prefetch_factor logits_load_msc_prefetch_depth "
+     "logits_load_ignore_errors"},
+    // Checkpoints.
+    {"save",
+     "save_interval save_retain_interval no_save_optim no_save_rng disable_last_saving ckpt_fully_parallel_save "
+     "ckpt_assume_constant_structure dist_ckpt_save_pre_mcore_014 dist_ckpt_optim_fully_reshardable "
+     "ckpt_drop_redundant_extra_state ckpt_fully_parallel_save_process_group "
+     "distrib_optim_fully_reshardable_mem_efficient save_tokenizer_assets"},
+    {kLoad,
+     "load_main_params_from_ckpt no_load_optim no_load_rng finetune auto_detect_ckpt_format dist_ckpt_strictness "
+     "ckpt_fully_parallel_load ckpt_fully_parallel_load_process_group ckpt_fully_parallel_load_exchange_algo "
+     "ckpt_fully_parallel_load_per_rank_objects ckpt_load_validate_sharding_integrity override_ckpt_iteration "
+     "exit_on_missing_checkpoint"},
+    {"save load pretrained_checkpoint auto_continue_train", "ckpt_format verify_integrity"},
+    {"use_checkpoint_args", "use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args"},
+    {"ckpt_convert_format", "ckpt_convert_save ckpt_convert_update_legacy_dist_opt_format"},
+    {"async_save", "use_persistent_ckpt_worker"},
+    {"non_persistent_save_interval",
+     "non_persistent_ckpt_type non_persistent_global_ckpt_dir non_persistent_local_ckpt_dir "
+     "non_persistent_local_ckpt_algo"},
+    // Faults and restarts.
+    {"replication", "replication_jump replication_factor"},
+    {"adlr_autoresume", "adlr_autoresume_interval"},
+    {"error_injection_rate", "error_injection_type"},
+    {"log_straggler", "disable_straggler_on_startup straggler_ctrlr_port straggler_minmax_count"},
+    {"enable_ft_package", "calc_ft_timeouts ft_num_warmup_iters"},
+    {"inprocess_restart",
+     "inprocess_active_world_size inprocess_granularity inprocess_max_iterations inprocess_barrier_timeout "
+     "inprocess_completion_timeout inprocess_hard_timeout inprocess_soft_timeout inprocess_heartbeat_interval "
+     "inprocess_heartbeat_timeout inprocess_last_call_wait inprocess_monitor_process_interval "
+     "inprocess_monitor_thread_interval inprocess_progress_watchdog_interval inprocess_termination_grace_time "
+     "inprocess_empty_cuda_cache"},
+    {"fault_injector_ranks fault_injector_num_ranks",
+     "fault_injector_fault_types fault_injector_fault_probabilities fault_injector_fault_delay "
+     "fault_injector_mtti_seconds fault_injector_offset_seconds fault_injector_delay_start_iteration "
+     "fault_injector_seed"},
+    // Logs and profiles.
+    {"disable_tensorboard=false",
+     "tensorboard_dir tensorboard_log_interval tensorboard_queue_size log_timers_to_tensorboard "
+     "log_batch_size_to_tensorboard log_learning_rate_to_tensorboard log_validation_ppl_to_tensorboard "
+     "log_memory_to_tensorboard log_world_size_to_tensorboard log_loss_scale_to_tensorboard"},
+    {"disable_wandb=false", "wandb_project wandb_exp_name wandb_save_dir wandb_entity"},
+    {"disable_mlflow=false",
+     "mlflow_run_name mlflow_experiment_name mlflow_upload_traces mlflow_upload_logs mlflow_upload_tracelens_report "
+     "mlflow_upload_performance_metrics mlflow_tracelens_ranks mlflow_tracelens_output_format "
+     "mlflow_tracelens_cleanup_after_upload"},
+    {"profile",
+     "use_pytorch_profiler profile_ranks profile_step_start profile_step_end disable_profiler_activity_cpu "
+     "torch_profiler_record_shapes torch_profiler_with_stack torch_profiler_use_gzip record_shapes "
+     "pytorch_profiler_collect_shapes pytorch_profiler_collect_callstack pytorch_profiler_collect_chakra"},
+    {"record_memory_history", "memory_snapshot_path"},
+};
+
+using Names = std::unordered_map<std::string_view, std::string_view>;
+
+// The switches of every detail, as written in the table.
+const Names& switches_by_detail() {
+  static const Names index = [] {
+    Names names;
+    for (const Row& row : kRows) {
+      std::string_view rest = row.details;
+      while (!rest.empty()) {
+        const std::size_t space = std::min(rest.find(' '), rest.size());
+        names.emplace(rest.substr(0, space), row.switches);
+        rest.remove_prefix(std::min(space + 1, rest.size()));
+      }
+    }
+    return names;
+  }();
+  return index;
+}
+
+// Off is what every key takes that asks for nothing, and the default.
+bool is_off(const Key& key, const Value& value) {
+  return value.is_null() || value == Value{false} || value == Value{std::int64_t{0}} || value == Value{0.0} ||
+         value == default_value(key);
+}
+
+bool is_on(const Switch& candidate, const Experiment& experiment) {
+  const Key& key = *find_key(candidate.key);
+  const Value& value = experiment.setting(key.name).value;
+  const auto is_it = [&](const std::string& word) {
+    const auto* list = std::get_if<Value::List>(&value.data);
+    const Value wanted = parse_value(word);
+    return list ? std::find(list->begin(), list->end(), wanted) != list->end() : wanted == value;
+  };
+  const bool is_there = candidate.values.empty() ? !is_off(key, value)
+                                                 : std::any_of(candidate.values.begin(), candidate.values.end(), is_it);
+  return is_there && is_read(key, experiment);
+}
+
+}  // namespace
+
+std::vector<Switch> switches_of(const Key& key) {
+  const auto found = switches_by_detail().find(key.name);
+  if (found == switches_by_detail().end()) return {};
+  std::vector<Switch> switches;
+  std::string_view rest = found->second;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    const std::size_t equals = word.find('=');
+    Switch next{find_key(word.substr(0, equals))->name};
+    if (equals != std::string_view::npos) next.values = split(word.substr(equals + 1), '|');
+    switches.push_back(std::move(next));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+  }
+  return switches;
+}
+
+std::vector<std::string_view> details_of(const Key& key) {
+  std::vector<std::string_view> names;
+  for (const auto& [detail, written] : switches_by_detail()) {
+    const std::vector<Switch> switches = switches_of(*find_key(detail));
+    const bool is_its_switch = std::any_of(switches.begin(), switches.end(),
+                                           [&](const Switch& candidate) { return candidate.key == key.name; });
+    if (is_its_switch) names.push_back(detail);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_read(const Key& key, const Experiment& experiment) {
+  const std::vector<Switch> switches = switches_of(key);
+  return switches.empty() ||
+         std::any_of(switches.begin(), switches.end(), [&](const Switch& one) { return is_on(one, experiment); });
+}
+
+bool has_planned_switch(const Key& key, const Experiment& experiment) {
+  const std::vector<Switch> switches = switches_of(key);
+  return std::any_of(switches.begin(), switches.end(), [&](const Switch& one) {
+    const Key& row = *find_key(one.key);
+    return is_on(one, experiment) && !is_working_value(row, experiment.setting(row.name).value);
+  });
+}
+
+std::string switches_text(const Key& key) {
+  std::string text;
+  for (const Switch& one : switches_of(key)) {
+    text += fmt::format("{}{}", text.empty() ? "" : " or ", one.key);
+    for (const std::string& value : one.values) text += (&value == &one.values.front() ? " " : "|") + value;
+  }
+  return text;
+}
+
+std::string unread_text(const Key& key) {
+  return fmt::format("read only beside {}", switches_text(key));
+}
+
+}  // namespace primus::config
