@@ -3,10 +3,10 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include "nn/saved_norm.hpp"
 #include "ops/bias/bias.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/output_gate/output_gate.hpp"
-#include "ops/rms_norm/rms_norm.hpp"
 
 // Legend: T tokens, H hidden, A query heads, G key/value heads, D head size.
 namespace primus::nn {
@@ -16,10 +16,6 @@ using Slot = model::GqaSlot;
 
 std::string name_of(int layer, const char* part) {
   return fmt::format("decoder.layers.{}.self_attention.{}", layer, part);
-}
-
-Tensor by_sequence(const Tensor& x_TAD, model::BatchShape batch) {
-  return x_TAD.unflatten(0, {batch.num_sequences, batch.seq_length});
 }
 
 }  // namespace
@@ -69,11 +65,7 @@ void GqaAttention::rotate(Parts& heads, const StepContext& step, ops::RopeDirect
 void GqaAttention::normalise(const Tensor& raw_TAD, const HeadNorm& norm, int rstd_slot, Saved& saved,
                              Tensor& normed_TAD) const {
   normed_TAD = at::empty(raw_TAD.sizes(), raw_TAD.options());
-  if (saved.is_missing(rstd_slot)) {
-    ops::rms_norm_forward(raw_TAD, norm.weight(), norm_epsilon_, normed_TAD, saved.allocate(rstd_slot));
-  } else {
-    ops::rms_norm_apply(raw_TAD, norm.weight(), saved.at(rstd_slot), normed_TAD);
-  }
+  norm_once(raw_TAD, norm.weight(), norm_epsilon_, rstd_slot, saved, normed_TAD);
 }
 
 GqaAttention::Parts GqaAttention::ready(const Parts& raw, Saved& saved, const StepContext& step) const {

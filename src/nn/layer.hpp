@@ -71,4 +71,9 @@ inline Tensor flat(const Tensor& x_TAD) {
   return x_TAD.view({x_TAD.size(0), x_TAD.size(1) * x_TAD.size(2)});
 }
 
+/// [T, A, D] as [B, S, A, D], the same storage.
+inline Tensor by_sequence(const Tensor& x_TAD, model::BatchShape batch) {
+  return x_TAD.unflatten(0, {batch.num_sequences, batch.seq_length});
+}
+
 }  // namespace primus::nn

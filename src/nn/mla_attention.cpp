@@ -1,8 +1,8 @@
 #include "nn/mla_attention.hpp"
 
 #include "nn/rope_tables.hpp"
+#include "nn/saved_norm.hpp"
 #include "ops/gemm/gemm.hpp"
-#include "ops/rms_norm/rms_norm.hpp"
 #include "ops/rope/rope.hpp"
 
 // Legend: T tokens, H hidden, A heads, Q query/key size (N + P), V value size, L kv rank, P rotary size, D = N + V.
@@ -13,10 +13,6 @@ using Slot = model::MlaSlot;
 
 std::string weight_name(int layer, const char* part) {
   return fmt::format("decoder.layers.{}.self_attention.{}.weight", layer, part);
-}
-
-Tensor by_sequence(const Tensor& x_TAD, model::BatchShape batch) {
-  return x_TAD.view({batch.num_sequences, batch.seq_length, x_TAD.size(1), x_TAD.size(2)});
 }
 
 }  // namespace
@@ -51,11 +47,7 @@ void MlaAttention::project_down(const Tensor& x_TH, Saved& saved) {
 Tensor MlaAttention::normalised(const Tensor& x_TL, const Parameter* norm, int rstd_slot, Saved& saved) const {
   if (norm == nullptr) return x_TL;
   Tensor normed_TL = workspace({x_TL.size(0), x_TL.size(1)}, x_TL);
-  if (saved.is_missing(rstd_slot)) {
-    ops::rms_norm_forward(x_TL, norm->weight, norm_epsilon_, normed_TL, saved.allocate(rstd_slot));
-  } else {
-    ops::rms_norm_apply(x_TL, norm->weight, saved.at(rstd_slot), normed_TL);
-  }
+  norm_once(x_TL, norm->weight, norm_epsilon_, rstd_slot, saved, normed_TL);
   return normed_TL;
 }
 

@@ -1,8 +1,8 @@
 #include "nn/mtp_depth.hpp"
 
+#include "nn/saved_norm.hpp"
 #include "ops/embedding/embedding.hpp"
 #include "ops/gemm/gemm.hpp"
-#include "ops/rms_norm/rms_norm.hpp"
 
 // Legend: T tokens, H hidden.
 namespace primus::nn {
@@ -28,11 +28,7 @@ MtpDepth::Joined MtpDepth::join(const Tensor& ids_T, const Tensor& hidden_TH, Sa
   Joined joined{workspace({tokens, hidden}, hidden_TH), workspace({tokens, 2 * hidden}, hidden_TH)};
   ops::embedding_forward(ids_T, embedding_.weight, joined.embedding_TH);
   const auto normalise = [&](const Tensor& x_TH, const Parameter& norm, int rstd_slot, Tensor half_TH) {
-    if (saved.is_missing(rstd_slot)) {
-      ops::rms_norm_forward(x_TH, norm.weight, norm_epsilon_, half_TH, saved.allocate(rstd_slot));
-    } else {
-      ops::rms_norm_apply(x_TH, norm.weight, saved.at(rstd_slot), half_TH);
-    }
+    norm_once(x_TH, norm.weight, norm_epsilon_, rstd_slot, saved, half_TH);
   };
   normalise(joined.embedding_TH, embedding_norm_, Slot::kEmbeddingRstd, joined.both_T2H.narrow(1, 0, hidden));
   normalise(hidden_TH, hidden_norm_, Slot::kHiddenRstd, joined.both_T2H.narrow(1, hidden, hidden));

@@ -2,7 +2,7 @@
 
 #include "nn/gqa_attention.hpp"
 #include "nn/mla_attention.hpp"
-#include "ops/rms_norm/rms_norm.hpp"
+#include "nn/saved_norm.hpp"
 
 // Legend: T tokens, H hidden.
 namespace primus::nn {
@@ -71,11 +71,7 @@ Tensor TransformerLayer::half_backward(Tensor dy_TH, Sublayer& sublayer, const N
                                        int rstd_slot, int child, Saved& saved, const StepContext& step) {
   const Tensor input = saved.at(input_slot);
   Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
-  if (saved.is_missing(rstd_slot)) {
-    ops::rms_norm_forward(input, norm.weight.weight, norm.epsilon, normed_TH, saved.allocate(rstd_slot));
-  } else {
-    ops::rms_norm_apply(input, norm.weight.weight, saved.at(rstd_slot), normed_TH);
-  }
+  norm_once(input, norm.weight.weight, norm.epsilon, rstd_slot, saved, normed_TH);
   const Tensor rstd = saved.at(rstd_slot);
   sublayer.restore(normed_TH, saved.child(child), recomputing(step));
   Tensor dnormed_TH = workspace({input.size(0), input.size(1)}, input);

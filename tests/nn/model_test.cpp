@@ -100,14 +100,7 @@ TEST_P(ModelTest, HeldBytesAreTheDeclaredOnes) {
     const ops::MemoryReport before = ops::memory_report();
     rig.model.forward(micro_batches[0], saved, step);
     const ops::MemoryReport after = ops::memory_report();
-    std::int64_t declared[model::kNumSavedCategories] = {};
-    declaration.add_by_category(declared);
-    for (int category = 0; category < model::kNumSavedCategories; ++category) {
-      const ops::MemoryTag tag = ops::saved_tag(static_cast<model::SavedCategory>(category));
-      EXPECT_EQ(after.held(tag) - before.held(tag), declared[category]) << ops::name(tag);
-    }
-    // Whatever a layer keeps without declaring it would show up here, under whichever scope it was allocated.
-    EXPECT_EQ(after.total_bytes - before.total_bytes, declaration.size_bytes());
+    expect_held_as_declared(before, after, declaration);
     rig.model.backward(micro_batches[0], saved, step);
     EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes) << "backward leaves nothing behind";
   }

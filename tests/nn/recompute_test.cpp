@@ -156,13 +156,7 @@ TEST_P(RecomputeTest, HeldBytesAreTheDeclaredOnesAfterForwardAndAtThePeak) {
       ops::reset_peak();
       rig.model.forward(micro_batches[0], saved, step);
       const ops::MemoryReport after = ops::memory_report();
-      std::int64_t declared[model::kNumSavedCategories] = {};
-      declaration.add_by_category(declared);
-      for (int category = 0; category < model::kNumSavedCategories; ++category) {
-        const ops::MemoryTag tag = ops::saved_tag(static_cast<model::SavedCategory>(category));
-        EXPECT_EQ(after.held(tag) - before.held(tag), declared[category]) << ops::name(tag);
-      }
-      EXPECT_EQ(after.total_bytes - before.total_bytes, declaration.size_bytes());
+      expect_held_as_declared(before, after, declaration);
       EXPECT_EQ(after.saved_peak_bytes - before.saved_bytes(), model::saved_peak(declaration, model::Pass::kForward));
       ops::reset_peak();
       rig.model.backward(micro_batches[0], saved, step);

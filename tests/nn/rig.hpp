@@ -1,10 +1,12 @@
 #pragma once
 // A whole model with its optimizer and step runner, and global batches for it.
 #include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
 
 #include "engine/step_runner.hpp"
 #include "nn/mtp_input.hpp"
 #include "nn/specs.hpp"
+#include "ops/allocator.hpp"
 #include "support/tensors.hpp"
 
 namespace primus::test {
@@ -88,6 +90,19 @@ struct Rig {
   engine::StepRunner runner;
   at::ScalarType statistics;
 };
+
+/// A forward pass left what `declaration` says, category by category, and nothing besides: whatever a layer keeps
+/// without declaring it shows in the total, under whichever scope it was allocated.
+inline void expect_held_as_declared(const ops::MemoryReport& before, const ops::MemoryReport& after,
+                                    const model::SavedDeclaration& declaration) {
+  std::int64_t declared[model::kNumSavedCategories] = {};
+  declaration.add_by_category(declared);
+  for (int category = 0; category < model::kNumSavedCategories; ++category) {
+    const ops::MemoryTag tag = ops::saved_tag(static_cast<model::SavedCategory>(category));
+    EXPECT_EQ(after.held(tag) - before.held(tag), declared[category]) << ops::name(tag);
+  }
+  EXPECT_EQ(after.total_bytes - before.total_bytes, declaration.size_bytes()) << "no workspace outlives forward";
+}
 
 inline double worst_difference(const nn::ParameterStore& a, const nn::ParameterStore& b) {
   double largest_norm = 0.0;
