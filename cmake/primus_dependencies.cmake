@@ -47,6 +47,8 @@ function(primus_find_libtorch)
   add_library(primus_torch INTERFACE)
   add_library(primus::torch ALIAS primus_torch)
   target_include_directories(primus_torch SYSTEM INTERFACE "${root}/include" "${root}/include/torch/csrc/api/include")
+  # libtorch's headers bring an fmt of their own, which a file that includes them finds first.
+  target_compile_definitions(primus_torch INTERFACE FMT_HEADER_ONLY=1)
   target_link_directories(primus_torch INTERFACE "${root}/lib")
   target_link_libraries(primus_torch INTERFACE torch_cpu c10)
   # The wheel's own OpenMP: a second one in the process would mean two thread pools on the same cores.
