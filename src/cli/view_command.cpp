@@ -27,8 +27,7 @@ void add_options(CLI::App& app, ViewOptions& options) {
   app.add_option("--run", options.runs, "Folder of a run; several times for several runs in one picture")
       ->required()
       ->type_name("DIR")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   app.add_option("--of", options.of, "What is drawn (of several runs, loss is the training loss)")
       ->check(CLI::IsMember({"loss", "training", "held-out", "expert-load"}))
       ->capture_default_str();
