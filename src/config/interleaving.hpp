@@ -1,5 +1,6 @@
 #pragma once
-// How many micro-batches an interleaved pipeline can take: the configuration's rule and the schedule's builder ask here.
+// How many micro-batches an interleaved pipeline can take: the configuration's rule and the schedule's builder ask
+// here.
 #include <cstdint>
 
 namespace primus::config {
