@@ -190,6 +190,9 @@ std::optional<BatchPlan> batch_plan(const Experiment& experiment, std::int64_t w
 /// in it; none if it writes neither, or one that the rules refuse.
 std::optional<PipelineLayout> written_layout(const Experiment& experiment);
 
+/// Do the stages of the experiment's schedule go down the ranks and up again?
+bool is_v_shaped(const Experiment& experiment);
+
 /// Model chunks on each pipeline rank, however the experiment spells it; 1: the schedule is not interleaved.
 std::int64_t virtual_pipeline_size(const Experiment& experiment);
 
