@@ -238,17 +238,19 @@ std::optional<ShapeFault> fault_of(const Request& request) {
   return std::nullopt;
 }
 
-Schedule build(const Request& request) {
+Order compute_order(const Request& request) {
   const auto fault = fault_of(request);
   PRIMUS_CHECK(!fault, "{}", fault->message);
-  return finished(request, order_of(request));
+  return order_of(request);
+}
+
+Schedule build(const Request& request) {
+  return finished(request, compute_order(request));
 }
 
 std::optional<Schedule> build_better(const Request& request) {
-  const auto fault = fault_of(request);
-  PRIMUS_CHECK(!fault, "{}", fault->message);
   const Shape shape = shape_of(request);
-  const double usual = length(shape, order_of(request));
+  const double usual = length(shape, compute_order(request));
   std::optional<Order> better;
   if (request.algorithm == Algorithm::kVMin) {
     better = shorter_v_block(shape, VBlock::kMin, bound_of(request, 0), usual);

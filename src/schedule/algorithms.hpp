@@ -66,6 +66,10 @@ struct ShapeFault {
 /// Nothing if build() can build it.
 std::optional<ShapeFault> fault_of(const Request& request);
 
+/// What each rank computes, in order, without messages: enough to count what is in flight. Throws InternalError if
+/// fault_of() finds a fault.
+Order compute_order(const Request& request);
+
 /// The verified table. Throws InternalError if fault_of() finds a fault.
 Schedule build(const Request& request);
 

@@ -1,6 +1,7 @@
 #include "schedule/from_experiment.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.hpp"
 #include "config/rules.hpp"
@@ -162,7 +163,9 @@ Request request_of(const config::Experiment& experiment, const layout::StageLayo
                   .num_ranks = stages.num_ranks(),
                   .num_micro_batches = num_micro_batches,
                   .num_chunks = stages.num_chunks()};
-  request.group = static_cast<int>(experiment.get_optional_int("microbatch_group_size_per_vp_stage").value_or(0));
+  // A longer row than there are micro-batches is refused all the same.
+  const std::int64_t group = experiment.get_optional_int("microbatch_group_size_per_vp_stage").value_or(0);
+  request.group = static_cast<int>(std::min<std::int64_t>(group, std::numeric_limits<int>::max()));
   if (experiment.get_bool("delay_wgrad_compute")) request.weight_grad = WeightGrad::kLate;
   if (experiment.get_bool("use_distributed_optimizer") && experiment.get_bool("overlap_param_gather")) {
     request.gather = ParameterGather::kPresent;
