@@ -138,11 +138,11 @@ TEST_F(TrainTokenizer, KnowsTheUsualSplits) {
   for (const std::string_view name : split_patterns()) {
     options_.pattern = name;
     options_.output = folder_ / std::string(name);
-    EXPECT_GT(train_tokenizer(options_, {}).num_merges, 50) << name;
+    EXPECT_GT(train_tokenizer(options_, {}).num_merges, 30) << name;
   }
   options_.pattern = R"(\w+|\W)";
   options_.normalizer = "NFKC";
-  EXPECT_GT(train_tokenizer(options_, {}).num_merges, 50);
+  EXPECT_GT(train_tokenizer(options_, {}).num_merges, 30);
 }
 
 TEST_F(TrainTokenizer, RefusesWhatCannotBe) {
@@ -157,7 +157,7 @@ TEST_F(TrainTokenizer, RefusesWhatCannotBe) {
   EXPECT_THAT(message(), HasSubstr("--special-tokens"));
   options_.special_tokens = {"the"};
   options_.vocab_size = 400;
-  EXPECT_THAT(message(), HasSubstr("'the'"));
+  EXPECT_THAT(message(), HasSubstr("found the"));
   options_.special_tokens = {};
   options_.normalizer = "NFX";
   EXPECT_THAT(message(), HasSubstr("--normalizer"));
