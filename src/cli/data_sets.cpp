@@ -141,8 +141,8 @@ void add_verify_options(CLI::App& app, VerifyWords& read) {
 int run_verify(std::span<const std::string> words, const LaunchOptions& launch) {
   VerifyWords read;
   CLI::App app(
-      "Check every length, offset and boundary of data sets against their .bin files, and every token against the\n"
-      "vocabulary of a tokenizer where one is named.",
+      "Check every length, offset and boundary of data sets against their .bin files, and every token\n"
+      "against the vocabulary of a tokenizer where one is named.",
       "primus-cli data verify");
   add_verify_options(app, read);
   app.footer("example\n  primus-cli data verify data/train_text_document --tokenizer-model my_tokenizer");

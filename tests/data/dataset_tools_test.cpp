@@ -53,7 +53,9 @@ TEST(MergeDatasets, KeepsDocumentsAndTakesTheWiderType) {
   EXPECT_EQ(IndexedDataset(folder / "one").token_type(), TokenType::kUint16);
   EXPECT_EQ(read_file(folder / "one.bin"), read_file(folder / "a.bin"));
   EXPECT_EQ(read_file(folder / "one.idx"), read_file(folder / "a.idx"));
-  EXPECT_THAT(user_error([&] { merge_datasets({folder / "a", folder / "b"}, folder / "a", {}); }),
+  EXPECT_THAT(user_error([&] {
+                merge_datasets({folder / "a", folder / "b"}, folder / "a", {});
+              }),
               HasSubstr("read and written at once"));
 }
 
@@ -89,7 +91,8 @@ TEST(VerifyTokens, NamesTheFirstWrongToken) {
 
 TEST(SummarizeLengths, CountsByPowersOfTwo) {
   TemporaryFolder folder;
-  write_documents(folder / "a", TokenType::kUint16, {{{}, {1}, {1, 2}, {1, 2, 3}}, {std::vector<std::int64_t>(100, 1)}});
+  write_documents(folder / "a", TokenType::kUint16,
+                  {{{}, {1}, {1, 2}, {1, 2, 3}}, {std::vector<std::int64_t>(100, 1)}});
   const LengthSummary summary = summarize_lengths(IndexedDataset(folder / "a"));
   EXPECT_EQ(summary.shortest, 0);
   EXPECT_EQ(summary.median, 2);
