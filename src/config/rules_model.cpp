@@ -122,7 +122,7 @@ void layer_patterns(RuleContext& context) {
     const std::vector<std::int64_t> items = pattern_items(pattern);
     if (std::any_of(items.begin(), items.end(), [](std::int64_t item) { return item != 0 && item != 1; })) {
       context.report(key, "holds something else than 0 and 1", "one 0 or 1 a layer");
-    } else if (static_cast<std::int64_t>(items.size()) != num_layers) {
+    } else if (static_cast<std::int64_t>(items.size()) != num_layers && cut_pattern(context, key) == Yielded::kNo) {
       context.report(key, fmt::format("is for {} layers, but {}", items.size(), setting_text(experiment, "num_layers")),
                      fmt::format("{} items", num_layers), fmt::format("for instance ([1]*{}+[0])", num_layers - 1));
     }

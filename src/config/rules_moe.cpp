@@ -73,7 +73,8 @@ void layer_pattern(RuleContext& context) {
   const std::int64_t num_layers = experiment.get_int("num_layers");
   if (std::any_of(items.begin(), items.end(), [](std::int64_t item) { return item != 0 && item != 1; })) {
     context.report("moe_layer_freq", "holds something else than 0 and 1", "0 for a dense layer, 1 for a MoE layer");
-  } else if (static_cast<std::int64_t>(items.size()) != num_layers) {
+  } else if (static_cast<std::int64_t>(items.size()) != num_layers &&
+             cut_pattern(context, "moe_layer_freq") == Yielded::kNo) {
     context.report(
         "moe_layer_freq", fmt::format("is for {} layers, but {}", items.size(), setting_text(experiment, "num_layers")),
         fmt::format("{} items", num_layers), fmt::format("for instance {}", shorter_pattern(items, num_layers)));
@@ -228,6 +229,15 @@ constexpr Rule kRules[] = {
 };
 
 }  // namespace
+
+Yielded cut_pattern(RuleContext& context, std::string_view key) {
+  std::vector<std::int64_t> items = pattern_items(context.experiment().setting(key).value);
+  const std::int64_t num_layers = context.integer("num_layers");
+  if (context.is_wanted(key) || static_cast<std::int64_t>(items.size()) <= num_layers) return Yielded::kNo;
+  items.resize(static_cast<std::size_t>(num_layers));
+  context.require(key, Value{pattern_text(items)}, setting_text(context.experiment(), "num_layers"));
+  return Yielded::kYes;
+}
 
 std::span<const Rule> moe_rules() {
   return kRules;

@@ -28,16 +28,6 @@ std::vector<std::int64_t> split_list(const Experiment& experiment) {
   return layers;
 }
 
-// The schedules whose stages go down the ranks and up again; the older runtime has switches of its own for them.
-bool is_v_shaped(const Experiment& experiment) {
-  if (experiment.get_bool("patch_zero_bubble")) {
-    return experiment.get_bool("zero_bubble_v_schedule") || experiment.get_bool("enable_1f1b_v");
-  }
-  const std::string name = experiment.get_string("pp_algorithm");
-  return experiment.get_bool("patch_primus_pipeline") &&
-         (name == "zbv-formatted" || name == "v-half" || name == "v-min");
-}
-
 // One pipeline rank has no stages to tell apart: an older layout yields to it.
 void single_stage(RuleContext& context) {
   if (context.integer(kStages) > 1) return;
@@ -251,6 +241,29 @@ void even_stages(RuleContext& context) {
   }
 }
 
+// The first and the last rank have a number of layers of their own; the chunks of every rank share its layers evenly.
+void uneven_chunks(RuleContext& context, std::int64_t chunks, std::int64_t pseudo) {
+  const Experiment& experiment = context.experiment();
+  constexpr std::string_view kCounts[] = {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"};
+  std::int64_t rest = context.integer("num_layers") + pseudo;
+  std::int64_t others = context.integer(kStages);
+  for (const std::string_view key : kCounts) {
+    const auto count = experiment.get_optional_int(key);
+    if (!count) continue;
+    rest -= *count;
+    --others;
+    if (*count % chunks == 0) continue;
+    context.report(key, fmt::format("does not divide over the {} chunks of its rank", chunks), "a multiple",
+                   fmt::format("nearest: {}", std::max<std::int64_t>(*count / chunks, 1) * chunks));
+    return;
+  }
+  if (others == 0 || rest % others != 0 || rest / others % chunks == 0) return;
+  context.report(experiment.is_null(kCounts[1]) ? kCounts[0] : kCounts[1],
+                 fmt::format("leaves {} layers for each other rank, which do not divide over its {} chunks",
+                             rest / others, chunks),
+                 "what the other ranks can share evenly", balanced_text(experiment, context.integer(kStages) * chunks));
+}
+
 void even_chunks(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::int64_t ranks = context.integer(kStages);
@@ -267,7 +280,8 @@ void even_chunks(RuleContext& context) {
       !context.is_null("decoder_first_pipeline_num_layers") || !context.is_null("decoder_last_pipeline_num_layers");
   const std::int64_t pseudo = (context.is_on("account_for_embedding_in_pipeline_split") ? 1 : 0) +
                               (context.is_on("account_for_loss_in_pipeline_split") ? 1 : 0);
-  if (chunks == 1 || is_uneven || (layers + pseudo) % ranks != 0 || (layers + pseudo) / ranks % chunks == 0) return;
+  if (is_uneven) return uneven_chunks(context, chunks, pseudo);
+  if (chunks == 1 || (layers + pseudo) % ranks != 0 || (layers + pseudo) / ranks % chunks == 0) return;
   const std::string_view key = spellings_of(experiment).front().key;
   context.report(key, fmt::format("does not divide the {} layers of a rank", (layers + pseudo) / ranks),
                  "a divisor, or a layout", balanced_text(experiment, ranks * chunks));
@@ -413,6 +427,16 @@ std::optional<PipelineLayout> written_layout(const Experiment& experiment) {
   if (layers.empty() || static_cast<std::int64_t>(layers.size()) % ranks != 0) return std::nullopt;
   return layout_of_split_list(layers, ranks, is_v_shaped(experiment) ? SplitOrder::kByStage : SplitOrder::kByRank,
                               num_mtp_layers(experiment));
+}
+
+// The older runtime has switches of its own for them.
+bool is_v_shaped(const Experiment& experiment) {
+  if (experiment.get_bool("patch_zero_bubble")) {
+    return experiment.get_bool("zero_bubble_v_schedule") || experiment.get_bool("enable_1f1b_v");
+  }
+  const std::string name = experiment.get_string("pp_algorithm");
+  return experiment.get_bool("patch_primus_pipeline") &&
+         (name == "zbv-formatted" || name == "v-half" || name == "v-min");
 }
 
 std::int64_t virtual_pipeline_size(const Experiment& experiment) {

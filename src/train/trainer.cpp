@@ -138,9 +138,9 @@ void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& res
                   iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
-void Trainer::record(Reporter& reporter, std::int64_t iteration, Progress& progress, const engine::StepResult& last,
+void Trainer::record(Reporter& reporter, std::int64_t iteration, const Progress& progress, const engine::StepResult& last,
                      double learning_rate) const {
-  Interval& interval = progress.interval;
+  const Interval& interval = progress.interval;
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
   const double tokens = static_cast<double>(options_.global_batch_size * options_.seq_length) * steps;
@@ -170,7 +170,6 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Progress& progr
   if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
   if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
   reporter.iteration(record);
-  interval = {};
 }
 
 void Trainer::count(const engine::StepResult& result, double seconds, Progress& progress) const {
@@ -271,6 +270,8 @@ RunSummary Trainer::run(Reporter& reporter) {
       summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
       record(reporter, iteration, progress, result, step_rates.learning_rate);
     }
+    // An end within an interval leaves it open: the run that goes on closes it as if there had been no end.
+    if (iteration % options_.log_interval == 0) progress.interval = {};
     evaluate_if_due(reporter, iteration, progress, end);
     save_if_due(reporter, iteration, progress, end);
     const double seconds_per_step = summary.seconds / static_cast<double>(summary.num_iterations);

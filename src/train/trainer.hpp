@@ -55,7 +55,7 @@ class Trainer {
   engine::StepResult step(std::int64_t consumed_samples, const engine::StepRates& rates);
   /// Nothing if a signal came in between.
   std::optional<EvaluationRecord> evaluate(std::int64_t iteration);
-  void record(Reporter& reporter, std::int64_t iteration, Progress& progress, const engine::StepResult& last,
+  void record(Reporter& reporter, std::int64_t iteration, const Progress& progress, const engine::StepResult& last,
               double learning_rate) const;
   /// Throws, or tells that the step was left out, as the experiment says.
   void report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const;
