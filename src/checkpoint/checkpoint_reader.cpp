@@ -78,8 +78,9 @@ void CheckpointReader::read_piece(const GlobalTensor& tensor, const Piece& piece
     sum = crc32c(part, sum);
   }
   if (sum == piece.crc32c) return;
-  throw DamagedError(fmt::format("{}: {}: the checksum does not fit: the file is damaged (expected {:08x}, found {:08x})",
-                                 place.file->path(), piece.tensor, piece.crc32c, sum));
+  throw DamagedError(
+      fmt::format("{}: {}: the checksum does not fit: the file is damaged (expected {:08x}, found {:08x})",
+                  place.file->path(), piece.tensor, piece.crc32c, sum));
 }
 
 void CheckpointReader::read(const GlobalTensor& tensor, std::span<std::byte> out) const {
@@ -98,7 +99,8 @@ std::vector<std::string> find_damage(const CheckpointReader& reader,
   std::vector<std::string> damage;
   const auto& tensors = reader.index().tensors;
   const auto bytes_of = [](const GlobalTensor& tensor) { return tensor_bytes(*tensor.type, tensor.shape); };
-  const std::int64_t all = std::transform_reduce(tensors.begin(), tensors.end(), std::int64_t{0}, std::plus<>(), bytes_of);
+  const std::int64_t all =
+      std::transform_reduce(tensors.begin(), tensors.end(), std::int64_t{0}, std::plus<>(), bytes_of);
   std::int64_t done = 0;
   std::vector<std::byte> buffer;
   for (const GlobalTensor& tensor : tensors) {

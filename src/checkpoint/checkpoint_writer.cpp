@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kTokenizerFolder = "tokenizer";
+
 /// Name within its file, which holds several kinds.
 std::string stored_name(const TensorSource& source) {
   return source.kind == kWeight ? source.name : fmt::format("{}/{}", source.kind, source.name);
@@ -51,12 +53,22 @@ std::int64_t write_tensors(const fs::path& folder, const std::vector<const Tenso
   return num_bytes;
 }
 
+void copy_tokenizer(const fs::path& tokenizer, const fs::path& to) {
+  std::error_code error;
+  const bool is_file = fs::is_regular_file(tokenizer, error);
+  if (tokenizer.empty() || !(is_file || fs::is_directory(tokenizer, error))) return;
+  make_folder(to);
+  if (is_file) return write_file(to / tokenizer.filename(), read_file(tokenizer));
+  copy_companions(tokenizer, to);
+}
+
 }  // namespace
 
 std::int64_t write_training_checkpoint(const fs::path& folder, const CheckpointContent& content) {
   NewFolder target(folder);
   write_file(target.path() / kExperimentFile, content.experiment_json);
   if (!content.experiment_yaml.empty()) write_file(target.path() / kExperimentYaml, content.experiment_yaml);
+  copy_tokenizer(content.tokenizer, target.path() / kTokenizerFolder);
   CheckpointIndex index{.iteration = content.iteration,
                         .consumed_samples = content.consumed_samples,
                         .made_by = "train",
@@ -65,8 +77,7 @@ std::int64_t write_training_checkpoint(const fs::path& folder, const CheckpointC
                         .files = {}};
   std::vector<const TensorSource*> weights;
   std::vector<const TensorSource*> optimizer;
-  for (const TensorSource& source : content.tensors)
-    (source.kind == kWeight ? weights : optimizer).push_back(&source);
+  for (const TensorSource& source : content.tensors) (source.kind == kWeight ? weights : optimizer).push_back(&source);
   std::int64_t num_bytes = write_tensors(target.path(), weights, "weights", index);
   num_bytes += write_tensors(target.path(), optimizer, "optimizer", index);
   index.files = describe_files(target.path());

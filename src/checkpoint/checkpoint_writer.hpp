@@ -20,7 +20,8 @@ struct CheckpointContent {
   TrainingState training;
   std::vector<TensorSource> tensors;
   std::string experiment_json;
-  std::string experiment_yaml;  // empty: left out
+  std::string experiment_yaml;      // empty: left out
+  std::filesystem::path tokenizer;  // a file, or a folder with files of a Hugging Face model; empty: none
 };
 
 /// Write it beside `folder`, bring it to the disk and give it its name, in the place of what stands there. Returns the

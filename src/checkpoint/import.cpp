@@ -30,8 +30,7 @@ CheckpointIndex make_index(const WritePlan& plan, const std::vector<std::uint32_
   index.made_by = made_by;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const StoredTensor& tensor = plan.tensors[i];
-    GlobalTensor global{
-        .name = tensor.name, .kind = kWeight, .type = tensor.type, .shape = tensor.shape, .pieces = {}};
+    GlobalTensor global{.name = tensor.name, .kind = kWeight, .type = tensor.type, .shape = tensor.shape, .pieces = {}};
     global.pieces.push_back({.file = plan.shards.files[plan.shards.shard_of[i]],
                              .tensor = tensor.name,
                              .begin = std::vector<std::int64_t>(tensor.shape.size(), 0),

@@ -30,8 +30,8 @@ Json to_json(const TrainingState& state) {
   json["generator_seed"] = or_null(state.generator_seed);
   json["schedule"] = state.schedule;
   const TrainingState::LogInterval& interval = state.log_interval;
-  json["log_interval"] = {{"seconds", interval.seconds},        {"loss_sum", interval.loss_sum},
-                          {"mtp_sums", interval.mtp_sums},      {"num_steps", interval.num_steps},
+  json["log_interval"] = {{"seconds", interval.seconds},         {"loss_sum", interval.loss_sum},
+                          {"mtp_sums", interval.mtp_sums},       {"num_steps", interval.num_steps},
                           {"num_skipped", interval.num_skipped}, {"num_nan", interval.num_nan}};
   return json;
 }

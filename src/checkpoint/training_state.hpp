@@ -33,11 +33,11 @@ struct TrainingState {
     std::int64_t num_nan = 0;
   };
 
-  std::int64_t schedule_samples = 0;              // those of steps that were not skipped: what the rates depend on
-  std::optional<std::int64_t> optimizer_steps;    // updates done; absent: saved without the optimizer
+  std::int64_t schedule_samples = 0;            // those of steps that were not skipped: what the rates depend on
+  std::optional<std::int64_t> optimizer_steps;  // updates done; absent: saved without the optimizer
   LossScale loss_scale;
-  std::optional<std::uint64_t> generator_seed;    // keys every random number; absent: saved without generators
-  std::map<std::string, std::string> schedule;    // settings of learning rate and weight decay, by key
+  std::optional<std::uint64_t> generator_seed;  // keys every random number; absent: saved without generators
+  std::map<std::string, std::string> schedule;  // settings of learning rate and weight decay, by key
   LogInterval log_interval;
 };
 

@@ -410,7 +410,8 @@ StoredModel open_checkpoint(const fs::path& folder) {
   stored.experiment = config::Experiment::from_json(read_file(folder / kExperimentFile));
   stored.spec = model::build_model_spec(stored.experiment);
   std::vector<ParameterDescriptor> parameters = parameters_of(stored.spec);
-  check_parameters(named_shapes(index), parameters, (folder / kIndexFile).string(), "its " + std::string(kExperimentFile));
+  check_parameters(named_shapes(index), parameters, (folder / kIndexFile).string(),
+                   "its " + std::string(kExperimentFile));
   Problems problems("tensors");
   for (const GlobalTensor& tensor : index.tensors) {
     if (tensor.kind != kWeight) continue;

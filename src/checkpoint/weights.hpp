@@ -49,8 +49,8 @@ struct StoredModel {
   std::vector<std::string> notes;     // what was left out, by name
 };
 
-/// Open a checkpoint of ours, the latest of a folder of them, or a Hugging Face folder: everything is checked but the values. Throws ConfigError that
-/// names every tensor which is missing, extra, of another shape or type.
+/// Open a checkpoint of ours, the latest of a folder of them, or a Hugging Face folder: everything is checked but the
+/// values. Throws ConfigError that names every tensor which is missing, extra, of another shape or type.
 StoredModel open_model(const std::filesystem::path& folder);
 StoredModel open_checkpoint(const std::filesystem::path& folder);
 StoredModel open_hugging_face(const std::filesystem::path& folder);
@@ -61,8 +61,8 @@ std::vector<model::ParameterDescriptor> named_shapes(const CheckpointIndex& inde
 /// Do the stored parameters fit the wanted ones? Throws ConfigError that names all that differ. `what`: "the
 /// experiment", for messages.
 void check_parameters(const std::vector<model::ParameterDescriptor>& stored,
-                      const std::vector<model::ParameterDescriptor>& wanted,
-                      const std::string& folder, const std::string& what);
+                      const std::vector<model::ParameterDescriptor>& wanted, const std::string& folder,
+                      const std::string& what);
 
 /// Read elements of a stored tensor in another type. Throws UserError where a value becomes infinite.
 void read_converted(const SafetensorsFile& file, const StoredTensor& tensor, std::int64_t begin, DType dtype,

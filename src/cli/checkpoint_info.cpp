@@ -81,8 +81,7 @@ Info describe(const fs::path& folder) {
 std::map<std::string, std::int64_t> state_bytes(const checkpoint::CheckpointIndex& index) {
   std::map<std::string, std::int64_t> bytes;
   for (const checkpoint::GlobalTensor& tensor : index.tensors) {
-    if (tensor.kind != checkpoint::kWeight)
-      bytes[tensor.kind] += checkpoint::tensor_bytes(*tensor.type, tensor.shape);
+    if (tensor.kind != checkpoint::kWeight) bytes[tensor.kind] += checkpoint::tensor_bytes(*tensor.type, tensor.shape);
   }
   return bytes;
 }
@@ -229,8 +228,8 @@ int run_verify(std::span<const std::string> words, const LaunchOptions& launch) 
   if (problems.empty()) {
     const checkpoint::StoredModel stored = checkpoint::open_model(read.folder);
     if (!has_checksums) problems = damage(stored);
-    num_tensors = has_checksums ? std::ssize(checkpoint::read_index(within).tensors)
-                                : std::ssize(stored.weights->parameters());
+    num_tensors =
+        has_checksums ? std::ssize(checkpoint::read_index(within).tensors) : std::ssize(stored.weights->parameters());
   }
   if (!problems.empty()) {
     print_failure(problems, ExitCode::kFailedWhileRunning, format);

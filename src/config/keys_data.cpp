@@ -118,7 +118,7 @@ constexpr Key kCheckpoint[] = {
   planned("save_wgrads_interval", kInt, "null", ">=1", "Steps between written weight gradients."),
   planned("save_params_interval", kInt, "null", ">=1", "Steps between written parameters."),
   planned("save_tokens_per_expert_interval", kInt, "null", ">=1", "Steps between written expert loads."),
-  planned_detail("save_tokenizer_assets", kBool, "true", "", "Tokenizer files beside the checkpoint."),
+  works("save_tokenizer_assets", kBool, "true", "", "Tokenizer files beside the checkpoint.", "the files that tokenizer_model names"),
   no_effect("verify_integrity", kBool, "false", "", "Check a checkpoint's sums.", "always checked"),
 };
 

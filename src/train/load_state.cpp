@@ -64,7 +64,8 @@ void check_optimizer(const CheckpointReader& reader, const RunState& run) {
         {file, fmt::format("{} of {}", kind, name), std::move(message), std::move(expected), std::move(found)}));
   };
   for (const NamedTensor& wanted : optimizer_tensors(run)) {
-    const std::string expected = type_and_shape(element_type_of(wanted.values.scalar_type()), wanted.values.sizes().vec());
+    const std::string expected =
+        type_and_shape(element_type_of(wanted.values.scalar_type()), wanted.values.sizes().vec());
     const auto found = stored.find({wanted.kind, wanted.name});
     if (found == stored.end()) {
       add(wanted.kind, wanted.name, "is missing: this run's optimizer needs it", expected, "");

@@ -153,10 +153,11 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   if (!trainer.start().message.empty()) reporter.message(trainer.start().message);
   if (wants_detail()) reporter.message(detail(experiment, trainer, device));
   if (trainer.first_iteration() >= options.train_iters) {
-    reporter.message(fmt::format(
-        "nothing to do: iteration {} of {} is done. A larger train_iters goes on, auto_continue_train: false or another "
-        "exp_name starts anew",
-        trainer.first_iteration(), options.train_iters));
+    reporter.message(
+        fmt::format("nothing to do: iteration {} of {} is done. A larger train_iters goes on, auto_continue_train: "
+                    "false or another "
+                    "exp_name starts anew",
+                    trainer.first_iteration(), options.train_iters));
     return {};
   }
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });

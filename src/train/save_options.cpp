@@ -33,6 +33,8 @@ SaveOptions save_options(const config::Experiment& experiment) {
   if (is_on(experiment, "disable_last_saving")) options.after_last_step = SaveOptions::AfterLastStep::kDoNot;
   if (is_on(experiment, "no_save_optim")) options.optimizer = OptimizerState::kLeftOut;
   if (is_on(experiment, "no_save_rng")) options.generators = Generators::kLeftOut;
+  if (experiment.get_bool("save_tokenizer_assets"))
+    options.tokenizer = experiment.get_optional_string("tokenizer_model").value_or("");
   return options;
 }
 

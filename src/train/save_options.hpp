@@ -19,12 +19,13 @@ struct SaveOptions {
   enum class AfterLastStep { kSave, kDoNot } after_last_step = AfterLastStep::kSave;
   OptimizerState optimizer = OptimizerState::kIncluded;
   Generators generators = Generators::kIncluded;
+  std::string tokenizer;  // files that go along; empty: none
 };
 
 SaveOptions save_options(const config::Experiment& experiment);
 
-/// Where the run saves: `save`, the run folder's `checkpoints` where nobody wrote that key, nothing where somebody wrote
-/// null (decision 20).
+/// Where the run saves: `save`, the run folder's `checkpoints` where nobody wrote that key, nothing where somebody
+/// wrote null (decision 20).
 std::optional<std::string> save_folder(const config::Experiment& experiment);
 
 /// Does the run go on from its own checkpoints? On unless somebody wrote no (decision 20).

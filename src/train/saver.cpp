@@ -52,11 +52,11 @@ void Saver::tell(const Outcome& outcome, Reporter& reporter) {
   if (!outcome.error.empty()) {
     failure_ = outcome.error;
     const auto last = checkpoint::CheckpointRoot(*options_.folder).latest();
-    reporter.alarm(fmt::format("ERROR: the checkpoint of iteration {} is not saved: {}\n"
-                               "       training goes on; {}",
-                               outcome.iteration, outcome.error,
-                               last ? fmt::format("the last whole checkpoint is that of iteration {}", *last)
-                                    : "there is no checkpoint yet"));
+    reporter.alarm(fmt::format(
+        "ERROR: the checkpoint of iteration {} is not saved: {}\n"
+        "       training goes on; {}",
+        outcome.iteration, outcome.error,
+        last ? fmt::format("the last whole checkpoint is that of iteration {}", *last) : "there is no checkpoint yet"));
     return;
   }
   reporter.message(fmt::format(" saved the checkpoint of iteration {} to {} ({} in {:.3f} s)", outcome.iteration,

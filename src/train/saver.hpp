@@ -22,8 +22,8 @@ class Saver {
   bool is_due(std::int64_t iteration) const { return is_on() && iteration % options_.interval == 0; }
 
   enum class When { kAsConfigured, kNow };
-  /// Save these tensors; `content` has all but them. A failure is told, and the run goes on: what was whole stays whole.
-  /// A save that is still being written is waited for.
+  /// Save these tensors; `content` has all but them. A failure is told, and the run goes on: what was whole stays
+  /// whole. A save that is still being written is waited for.
   void save(const std::vector<NamedTensor>& tensors, checkpoint::CheckpointContent content, When when,
             Reporter& reporter);
   /// Tell what became of a save beside training, if it has ended.

@@ -1,5 +1,6 @@
 #include "train/start.hpp"
 
+#include <chrono>
 #include <filesystem>
 
 #include "checkpoint/checkpoint_reader.hpp"
@@ -82,8 +83,8 @@ std::vector<fs::path> candidates(const Origin& origin) {
     if (fs::is_directory(root.folder(*origin.step))) return {root.folder(*origin.step)};
     std::string there;
     for (const std::int64_t step : root.iterations()) there += (there.empty() ? "" : ", ") + std::to_string(step);
-    checkpoint::refuse({origin.folder, "ckpt_step", "there is no checkpoint of this step", there,
-                        std::to_string(*origin.step)});
+    checkpoint::refuse(
+        {origin.folder, "ckpt_step", "there is no checkpoint of this step", there, std::to_string(*origin.step)});
   }
   std::vector<fs::path> folders;
   for (const std::int64_t step : root.candidates()) folders.push_back(root.folder(step));
@@ -98,8 +99,8 @@ std::vector<fs::path> candidates(const Origin& origin) {
 }
 
 /// One candidate, whole or not at all as far as the run can tell: whoever comes after it overwrites what it left.
-Start load_one(const Experiment& experiment, const model::ModelSpec& spec, const Origin& origin,
-               const fs::path& folder, const RunState& run) {
+Start load_one(const Experiment& experiment, const model::ModelSpec& spec, const Origin& origin, const fs::path& folder,
+               const RunState& run) {
   std::optional<checkpoint::CheckpointReader> reader;
   if (checkpoint::is_checkpoint(folder)) {
     reader.emplace(folder);
@@ -121,14 +122,21 @@ Start load_one(const Experiment& experiment, const model::ModelSpec& spec, const
   return start;
 }
 
-void tell_position(const Origin& origin, const fs::path& folder, Start& start) {
+void tell_position(const Origin& origin, const Experiment& experiment, const fs::path& folder, double seconds,
+                   Start& start) {
   if (start.position.iteration == 0) return;
   const bool is_own = origin.key == "auto_continue_train";
   const bool has_optimizer = origin.wanted.optimizer == OptimizerState::kIncluded;
-  start.message = fmt::format("{} after iteration {} ({} samples) from {}{}",
+  start.message = fmt::format("{} after iteration {} ({} samples) from {}{}, loaded in {:.3f} s",
                               is_own ? "continuing this run" : "going on", start.position.iteration,
                               start.position.consumed_samples, folder.string(),
-                              has_optimizer ? "" : ", without the optimizer's state");
+                              has_optimizer ? "" : ", without the optimizer's state", seconds);
+  if (is_own && !experiment.is_null("load")) {
+    start.message += fmt::format(
+        "\n  note: load ({}) is where this run began and is not read again; another exp_name, or "
+        "auto_continue_train: false, starts from it",
+        experiment.get_string("load"));
+  }
 }
 
 }  // namespace
@@ -151,9 +159,11 @@ Start load_start(const Experiment& experiment, const model::ModelSpec& spec, Run
   const std::vector<fs::path> folders = candidates(*origin);
   std::string damaged;
   for (const fs::path& folder : folders) {
+    const auto begin = std::chrono::steady_clock::now();
     try {
       Start start = load_one(experiment, spec, *origin, folder, run);
-      tell_position(*origin, folder, start);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      tell_position(*origin, experiment, folder, seconds.count(), start);
       if (is_own) start.own_run = Start::OwnRun::kContinued;
       start.message = damaged + start.message;
       return start;
@@ -162,9 +172,10 @@ Start load_start(const Experiment& experiment, const model::ModelSpec& spec, Run
       damaged += fmt::format("WARNING: this checkpoint is damaged and is not used: {}\n", error.what());
     }
   }
-  throw UserError(fmt::format("{}no checkpoint under {} is whole; auto_continue_train: false, or another load, starts "
-                              "without them",
-                              damaged, origin->folder));
+  throw UserError(
+      fmt::format("{}no checkpoint under {} is whole; auto_continue_train: false, or another load, starts "
+                  "without them",
+                  damaged, origin->folder));
 }
 
 }  // namespace primus::train

@@ -30,8 +30,8 @@ struct Start {
   enum class OwnRun { kNo, kContinued } own_run = OwnRun::kNo;  // are its records in the run's folder ours?
 };
 
-/// auto_continue_train, load, pretrained_checkpoint, finetune and the keys beside them as Megatron means them; the run's
-/// own checkpoints come first (decision 20). A damaged checkpoint is named and the one before it taken, unless
+/// auto_continue_train, load, pretrained_checkpoint, finetune and the keys beside them as Megatron means them; the
+/// run's own checkpoints come first (decision 20). A damaged checkpoint is named and the one before it taken, unless
 /// on_damaged_checkpoint says stop. Throws ConfigError for one that does not fit the run, UserError for damage.
 Start load_start(const config::Experiment& experiment, const model::ModelSpec& spec, RunState run);
 

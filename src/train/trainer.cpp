@@ -95,9 +95,9 @@ DepthOptions Trainer::depth_options() const {
 }
 
 engine::StepResult Trainer::step(std::int64_t consumed_samples, const engine::StepRates& rates) {
-  const StepBatches batches = to_tensors(train_batches_->step({.consumed_samples = consumed_samples,
-                                                               .num_micro_batches = options_.num_micro_batches()}),
-                                         ops::to_aten(options_.step.policy.statistics), device_, depth_options());
+  const StepBatches batches = to_tensors(
+      train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = options_.num_micro_batches()}),
+      ops::to_aten(options_.step.policy.statistics), device_, depth_options());
   return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
                                                .num_tokens = batches.num_tokens,
                                                .depth_num_tokens = batches.depth_num_tokens,
@@ -138,8 +138,8 @@ void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& res
                   iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
-void Trainer::record(Reporter& reporter, std::int64_t iteration, const Progress& progress, const engine::StepResult& last,
-                     double learning_rate) const {
+void Trainer::record(Reporter& reporter, std::int64_t iteration, const Progress& progress,
+                     const engine::StepResult& last, double learning_rate) const {
   const Interval& interval = progress.interval;
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
@@ -209,19 +209,19 @@ std::optional<EndOfRun> Trainer::end_after(std::int64_t iteration) const {
 
 checkpoint::CheckpointContent Trainer::content(std::int64_t iteration, const Progress& progress) const {
   const engine::LossScaler::State scaler = runner_->loss_scaler().state();
-  checkpoint::CheckpointContent content{.iteration = iteration,
-                                        .consumed_samples = progress.consumed_samples,
-                                        .training = {.schedule_samples = progress.schedule_samples,
-                                                     .optimizer_steps = std::nullopt,
-                                                     .loss_scale = {scaler.scale, scaler.num_good, scaler.hysteresis_left},
-                                                     .generator_seed = std::nullopt,
-                                                     .schedule = to_settings({options_.learning_rate,
-                                                                              options_.end_learning_rate,
-                                                                              options_.weight_decay}),
-                                                     .log_interval = progress.interval},
-                                        .tensors = {},
-                                        .experiment_json = experiment_json_,
-                                        .experiment_yaml = experiment_yaml_};
+  checkpoint::CheckpointContent content{
+      .iteration = iteration,
+      .consumed_samples = progress.consumed_samples,
+      .training = {.schedule_samples = progress.schedule_samples,
+                   .optimizer_steps = std::nullopt,
+                   .loss_scale = {scaler.scale, scaler.num_good, scaler.hysteresis_left},
+                   .generator_seed = std::nullopt,
+                   .schedule = to_settings({options_.learning_rate, options_.end_learning_rate, options_.weight_decay}),
+                   .log_interval = progress.interval},
+      .tensors = {},
+      .experiment_json = experiment_json_,
+      .experiment_yaml = experiment_yaml_,
+      .tokenizer = options_.save.tokenizer};
   if (options_.save.optimizer == OptimizerState::kIncluded) content.training.optimizer_steps = optimizer_->num_steps();
   if (options_.save.generators == Generators::kIncluded) content.training.generator_seed = runner_->seed();
   return content;

@@ -34,8 +34,8 @@ class Trainer {
   explicit Trainer(const config::Experiment& experiment, at::Device device = at::kCPU);
   ~Trainer();
 
-  /// Train to the end, to exit_interval or exit_duration_in_mins, or until a signal asks to stop, saving on the way. Throws UserError when loss or gradient are not
-  /// finite and the experiment says to stop then.
+  /// Train to the end, to exit_interval or exit_duration_in_mins, or until a signal asks to stop, saving on the way.
+  /// Throws UserError when loss or gradient are not finite and the experiment says to stop then.
   RunSummary run(Reporter& reporter);
 
   const model::ModelSpec& spec() const { return spec_; }

@@ -6,7 +6,8 @@ namespace primus::checkpoint {
 namespace {
 
 CheckpointIndex example() {
-  CheckpointIndex index{.iteration = 7, .consumed_samples = 112, .made_by = "import", .tensors = {}, .training = {}, .files = {}};
+  CheckpointIndex index{
+      .iteration = 7, .consumed_samples = 112, .made_by = "import", .tensors = {}, .training = {}, .files = {}};
   GlobalTensor split{.name = "a", .kind = "weight", .type = find_element_type("BF16"), .shape = {4, 6}, .pieces = {}};
   split.pieces = {{"one.safetensors", "a", {0, 0}, {4, 2}, 0x1U},
                   {"two.safetensors", "a", {0, 2}, {1, 4}, 0xFFFFFFFFU},

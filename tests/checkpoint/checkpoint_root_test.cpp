@@ -79,9 +79,9 @@ TEST_F(Root, LeftOversGoAndNothingElse) {
   std::vector<std::string> removed = root_.remove_left_overs();
   std::ranges::sort(removed);
   EXPECT_EQ(removed, (std::vector<std::string>{"iter_0000020.tmp123", "iter_0000030.tmp4", "latest.tmp9"}));
-  EXPECT_EQ(folder_.names(), (std::vector<std::string>{"iter_0000010", "iter_0000040.tmpx", "iter_0000040.tmpx/inside",
-                                                       "iter_x.tmp", "iter_x.tmp/inside", "notes.tmp5",
-                                                       "notes.tmp5/inside"}));
+  EXPECT_EQ(folder_.names(),
+            (std::vector<std::string>{"iter_0000010", "iter_0000040.tmpx", "iter_0000040.tmpx/inside", "iter_x.tmp",
+                                      "iter_x.tmp/inside", "notes.tmp5", "notes.tmp5/inside"}));
 }
 
 TEST_F(Root, AFolderIsReplacedWhole) {

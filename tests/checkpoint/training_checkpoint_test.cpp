@@ -21,8 +21,8 @@ std::vector<std::byte> pattern(std::int64_t num_bytes, int seed) {
   return bytes;
 }
 
-TensorSource source(const std::string& name, const std::string& kind, const char* type,
-                    std::vector<std::int64_t> shape, int seed) {
+TensorSource source(const std::string& name, const std::string& kind, const char* type, std::vector<std::int64_t> shape,
+                    int seed) {
   const ElementType* element = find_element_type(type);
   const std::vector<std::byte> bytes = pattern(tensor_bytes(*element, shape), seed);
   return {name, kind, element, std::move(shape), [bytes](const Sink& sink) {
@@ -95,10 +95,9 @@ TEST_F(TrainingCheckpoint, WhatIsWrittenIsRead) {
     EXPECT_EQ(read(reader, *stored), expected) << tensor.kind << " " << tensor.name;
   }
   EXPECT_EQ(damage(), "");
-  EXPECT_EQ(folder_.names(), (std::vector<std::string>{"iter_0000012", "iter_0000012/checkpoint.json",
-                                                       "iter_0000012/experiment.json",
-                                                       "iter_0000012/optimizer.safetensors",
-                                                       "iter_0000012/weights.safetensors"}));
+  EXPECT_EQ(folder_.names(),
+            (std::vector<std::string>{"iter_0000012", "iter_0000012/checkpoint.json", "iter_0000012/experiment.json",
+                                      "iter_0000012/optimizer.safetensors", "iter_0000012/weights.safetensors"}));
 }
 
 TEST_F(TrainingCheckpoint, CutAtEveryBlockItIsRefusedByName) {
@@ -166,7 +165,8 @@ TEST_F(TrainingCheckpoint, OneFlippedBitAnywhereElseIsSeen) {
 TEST_F(TrainingCheckpoint, AnotherReleaseIsNotCalledDamaged) {
   const std::string text = read_file(path_ / kIndexFile);
   for (const char* version : {"1", "3"}) {
-    std::string other = "{\"format\": \"primus-checkpoint\", \"version\": " + std::string(version) + ", \"tensors\": []}";
+    std::string other =
+        "{\"format\": \"primus-checkpoint\", \"version\": " + std::string(version) + ", \"tensors\": []}";
     write_file(path_ / kIndexFile, other);
     EXPECT_THROW(read_index(path_), ConfigError);
     EXPECT_NE(data::user_error([&] { read_index(path_); }).find("version: is of another release"), std::string::npos);
@@ -182,7 +182,8 @@ TEST_F(TrainingCheckpoint, PiecesArePutTogetherByTheirOffsets) {
   const std::vector<std::byte> expected = read(whole, original);
   CheckpointContent content = example();
   content.tensors.clear();
-  const std::vector<std::array<std::int64_t, 4>> boxes = {{0, 0, 64, 10}, {0, 10, 30, 86}, {30, 10, 34, 85}, {30, 95, 34, 1}};
+  const std::vector<std::array<std::int64_t, 4>> boxes = {
+      {0, 0, 64, 10}, {0, 10, 30, 86}, {30, 10, 34, 85}, {30, 95, 34, 1}};
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     const auto [row, column, rows, columns] = boxes[i];
     std::vector<std::byte> bytes;
@@ -190,8 +191,10 @@ TEST_F(TrainingCheckpoint, PiecesArePutTogetherByTheirOffsets) {
       const auto begin = expected.begin() + (r * 96 + column) * 4;
       bytes.insert(bytes.end(), begin, begin + columns * 4);
     }
-    content.tensors.push_back({fmt::format("part{}", i), kWeight, original.type, {rows, columns},
-                               [bytes](const Sink& sink) { sink(bytes); }});
+    content.tensors.push_back(
+        {fmt::format("part{}", i), kWeight, original.type, {rows, columns}, [bytes](const Sink& sink) {
+           sink(bytes);
+         }});
   }
   const fs::path cut = fs::path(folder_.path()) / "iter_0000013";
   write_training_checkpoint(cut, content);
@@ -211,6 +214,25 @@ TEST_F(TrainingCheckpoint, PiecesArePutTogetherByTheirOffsets) {
   pieces.tensors.front().pieces.pop_back();
   write_file(cut / kIndexFile, index_text(pieces));
   EXPECT_NE(data::user_error([&] { CheckpointReader{cut}; }).find("do not cover it"), std::string::npos);
+}
+
+TEST_F(TrainingCheckpoint, TokenizerFilesGoAlong) {
+  CheckpointContent content = example();
+  content.tokenizer = folder_ / "own.model";
+  write_file(content.tokenizer, "pieces");
+  write_training_checkpoint(path_, content);
+  EXPECT_EQ(read_file(path_ / "tokenizer/own.model"), "pieces");
+  content.tokenizer = folder_ / "hub";
+  make_folder(content.tokenizer);
+  write_file(content.tokenizer / "tokenizer.json", "{}");
+  write_file(content.tokenizer / "model.safetensors", "not this");
+  write_training_checkpoint(path_, content);
+  EXPECT_TRUE(fs::exists(path_ / "tokenizer/tokenizer.json"));
+  EXPECT_FALSE(fs::exists(path_ / "tokenizer/model.safetensors"));
+  EXPECT_EQ(damage(), "");
+  content.tokenizer = "some/name-of-the-hub";
+  write_training_checkpoint(path_, content);
+  EXPECT_FALSE(fs::exists(path_ / "tokenizer"));
 }
 
 TEST_F(TrainingCheckpoint, AFailedWriteLeavesTheOldOneWhole) {

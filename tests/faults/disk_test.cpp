@@ -33,8 +33,8 @@ TEST(Disk, FullForAWhile) {
   const long first = first_of_second_save("write") + 1;
   for (const char* writing : {"False", "True"}) {
     const WorkerRun run({"--async_save", writing});
-    const Ended ended = run.run(fault(run, "op=write;do=ENOSPC;at=" + std::to_string(first) +
-                                               ";until=" + std::to_string(first + 1)));
+    const Ended ended =
+        run.run(fault(run, "op=write;do=ENOSPC;at=" + std::to_string(first) + ";until=" + std::to_string(first + 1)));
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_NE(ended.err.find("ERROR: the checkpoint of iteration 4 is not saved: "), std::string::npos) << ended.err;
     EXPECT_NE(ended.err.find("No space left on device"), std::string::npos) << ended.err;
@@ -54,15 +54,16 @@ TEST(Disk, EveryErrorAtEveryKindOfOperation) {
     const char* error;
     const char* text;
   };
-  for (const Case& each : {Case{"write", "EIO", "Input/output error"}, Case{"fsync", "EIO", "Input/output error"},
-                           Case{"mkdir", "EROFS", "Read-only file system"}, Case{"open", "EACCES", "Permission denied"},
-                           Case{"write", "EDQUOT", "Disk quota exceeded"}, Case{"rename", "EROFS", "Read-only file system"},
-                           Case{"symlink", "EROFS", "Read-only file system"}}) {
+  for (const Case& each :
+       {Case{"write", "EIO", "Input/output error"}, Case{"fsync", "EIO", "Input/output error"},
+        Case{"mkdir", "EROFS", "Read-only file system"}, Case{"open", "EACCES", "Permission denied"},
+        Case{"write", "EDQUOT", "Disk quota exceeded"}, Case{"rename", "EROFS", "Read-only file system"},
+        Case{"symlink", "EROFS", "Read-only file system"}}) {
     const WorkerRun run;
     // The first checkpoint is whole before the disk fails for good.
     const long at = first_of_second_save(each.op);
-    const Ended ended = run.run(fault(run, std::string("op=") + each.op + ";do=" + each.error + ";at=" +
-                                               std::to_string(at) + ";until=1000000"));
+    const Ended ended = run.run(fault(
+        run, std::string("op=") + each.op + ";do=" + each.error + ";at=" + std::to_string(at) + ";until=1000000"));
     // Trained to the end, but the last checkpoint is not there: that is a failure.
     EXPECT_EQ(ended.exit_code, 1) << each.op << " " << ended.err;
     EXPECT_NE(ended.out.find("all iterations done"), std::string::npos) << each.op << ended.out;
@@ -79,7 +80,8 @@ TEST(Disk, EveryErrorAtEveryKindOfOperation) {
 TEST(Disk, ShortWritesInterruptionsAndSlownessChangeNothing) {
   const WorkerRun whole;
   ASSERT_EQ(whole.run().exit_code, 0);
-  for (const char* rest : {"op=write;do=short", "op=write;do=EINTR", "op=fsync;do=EINTR", "op=fsync;do=slow;at=1;until=20"}) {
+  for (const char* rest :
+       {"op=write;do=short", "op=write;do=EINTR", "op=fsync;do=EINTR", "op=fsync;do=slow;at=1;until=20"}) {
     const WorkerRun run;
     const Ended ended = run.run(fault(run, rest));
     EXPECT_EQ(ended.exit_code, 0) << rest << "\n" << ended.err;

@@ -77,12 +77,8 @@ int error_number(std::string_view name) {
     std::string_view name;
     int number;
   };
-  constexpr std::array<Error, 6> kErrors = {{{"ENOSPC", ENOSPC},
-                                             {"EIO", EIO},
-                                             {"EROFS", EROFS},
-                                             {"EDQUOT", EDQUOT},
-                                             {"EACCES", EACCES},
-                                             {"EINTR", EINTR}}};
+  constexpr std::array<Error, 6> kErrors = {
+      {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EROFS", EROFS}, {"EDQUOT", EDQUOT}, {"EACCES", EACCES}, {"EINTR", EINTR}}};
   for (const Error& error : kErrors) {
     if (error.name == name) return error.number;
   }

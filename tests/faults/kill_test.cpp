@@ -69,7 +69,8 @@ TEST(Kill, AtRandomMoments) {
   const WorkerRun run(kKeepTwo);
   int num_killed = 0;
   while (num_killed < num_kills() - num_kills() / 2) {
-    const auto moment = std::chrono::milliseconds(static_cast<long>(random() % static_cast<unsigned>(whole.count() + 1)));
+    const auto moment =
+        std::chrono::milliseconds(static_cast<long>(random() % static_cast<unsigned>(whole.count() + 1)));
     num_killed += run.run("", moment).signal == SIGKILL ? 1 : 0;
     // A run that came to its end is started anew.
     if (std::filesystem::exists(run.checkpoints() / "iter_0000012")) std::filesystem::remove_all(run.checkpoints());

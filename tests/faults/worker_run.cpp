@@ -113,8 +113,8 @@ std::vector<std::string> WorkerRun::curve() const {
   for (const std::string& line : split(read_file(run_folder_ / "metrics.jsonl"), '\n')) {
     if (line.empty()) continue;
     nlohmann::json json = nlohmann::json::parse(line);
-    for (const char* key : {"elapsed_ms", "tokens_per_s_per_device", "tflops_per_device", "memory_peak_bytes",
-                            "memory_reserved_bytes"})
+    for (const char* key :
+         {"elapsed_ms", "tokens_per_s_per_device", "tflops_per_device", "memory_peak_bytes", "memory_reserved_bytes"})
       json.erase(key);
     lines.push_back(json.dump());
   }

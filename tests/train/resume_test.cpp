@@ -25,8 +25,8 @@ class ResumeTest : public TinyRun {
   }
 
   static Words saving() {
-    return {"--train_iters",         "12",    "--eval_interval", "4",   "--eval_iters", "1", "--deterministic_mode", "True",
-            "--disable_last_saving", "False", "--auto_continue_train", "True"};
+    return {"--train_iters",        "12",   "--eval_interval",       "4",     "--eval_iters",          "1",
+            "--deterministic_mode", "True", "--disable_last_saving", "False", "--auto_continue_train", "True"};
   }
 
   /// Every record without what depends on the clock and on memory.
@@ -35,8 +35,8 @@ class ResumeTest : public TinyRun {
     for (const std::string& line : split(read_file(run_folder(exp_name) / "metrics.jsonl"), '\n')) {
       if (line.empty()) continue;
       nlohmann::json json = nlohmann::json::parse(line);
-      for (const char* key : {"elapsed_ms", "tokens_per_s_per_device", "tflops_per_device", "memory_peak_bytes",
-                              "memory_reserved_bytes"})
+      for (const char* key :
+           {"elapsed_ms", "tokens_per_s_per_device", "tflops_per_device", "memory_peak_bytes", "memory_reserved_bytes"})
         json.erase(key);
       lines.push_back(json.dump());
     }
@@ -71,13 +71,15 @@ class ResumeTest : public TinyRun {
     // The end writes a record of its own, which the whole run need not have.
     std::vector<std::string> halves = curve("halves");
     if (halves.size() > num_records)
-      std::erase_if(halves, [](const std::string& line) { return line.find("\"iteration\":4,\"learn") != std::string::npos; });
+      std::erase_if(halves,
+                    [](const std::string& line) { return line.find("\"iteration\":4,\"learn") != std::string::npos; });
     expect_same(curve("whole"), halves, name);
     expect_same(state("whole", 12), state("halves", 12), name);
   }
 
   /// The first line that differs, and not all of them.
-  static void expect_same(const std::vector<std::string>& a, const std::vector<std::string>& b, const std::string& name) {
+  static void expect_same(const std::vector<std::string>& a, const std::vector<std::string>& b,
+                          const std::string& name) {
     EXPECT_EQ(a.size(), b.size()) << name;
     for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) ASSERT_EQ(a[i], b[i]) << name;
   }
@@ -94,7 +96,8 @@ TEST_F(ResumeTest, EveryPrecision) {
   compare({"--bf16", "True"});
   compare({"--bf16", "True", "--grad_reduce_in_bf16", "True"});
   compare({"--bf16", "True", "--optimizer", "muon"});
-  const Words narrow = {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer", "True"};
+  const Words narrow = {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer",
+                        "True"};
   compare(with(narrow, {"--main_grads_dtype", "bf16", "--main_params_dtype", "fp16", "--exp_avg_dtype", "fp8",
                         "--exp_avg_sq_dtype", "fp8"}));
   compare(with(narrow, {"--exp_avg_dtype", "bf16", "--exp_avg_sq_dtype", "fp16"}));
@@ -159,7 +162,8 @@ TEST_F(ResumeTest, ASignalSavesAndTheRunGoesOn) {
 }
 
 TEST_F(ResumeTest, RetentionAndLatest) {
-  run(experiment(with(saving(), {"--save_interval", "2", "--save_keep_last", "2", "--save_retain_interval", "4"}), "kept"));
+  run(experiment(with(saving(), {"--save_interval", "2", "--save_keep_last", "2", "--save_retain_interval", "4"}),
+                 "kept"));
   const checkpoint::CheckpointRoot root(checkpoints("kept"));
   EXPECT_EQ(root.iterations(), (std::vector<std::int64_t>{4, 8, 10, 12}));
   EXPECT_EQ(root.latest(), 12);
@@ -234,8 +238,9 @@ TEST_F(LoadTest, KeysMeanWhatMegatronMeans) {
   EXPECT_EQ(start({"--load", nowhere, "--exit_on_missing_checkpoint", "False"}).position.iteration, 0);
   EXPECT_NE(refusal({"--load", nowhere, "--exit_on_missing_checkpoint", "True"}).find("exit_on_missing_checkpoint"),
             std::string::npos);
-  EXPECT_NE(refusal({"--ckpt_step", "5"}).find("ckpt_step: there is no checkpoint of this step (expected 4, 8, 12, found 5)"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal({"--ckpt_step", "5"}).find("ckpt_step: there is no checkpoint of this step (expected 4, 8, 12, found 5)"),
+      std::string::npos);
 }
 
 TEST_F(LoadTest, WhatWasNotSavedIsAskedForByName) {
@@ -254,7 +259,8 @@ TEST_F(LoadTest, DifferencesAreNamed) {
   EXPECT_NE(other_rule.find("has no place in this run's optimizer"), std::string::npos) << other_rule;
   const std::string other_type = refusal({"--bf16", "True"});
   EXPECT_NE(other_type.find("master of "), std::string::npos) << other_type;
-  EXPECT_NE(other_type.find("is missing: this run's optimizer needs it (expected F32 ["), std::string::npos) << other_type;
+  EXPECT_NE(other_type.find("is missing: this run's optimizer needs it (expected F32 ["), std::string::npos)
+      << other_type;
   const std::string other_model = refusal({"--ffn_hidden_size", "64"});
   EXPECT_NE(other_model.find("decoder.layers.0.mlp.linear_fc1.weight"), std::string::npos) << other_model;
 }
@@ -262,18 +268,20 @@ TEST_F(LoadTest, DifferencesAreNamed) {
 TEST_F(LoadTest, SchedulesAgreeOrOneOfThemWins) {
   const auto rate = [&](const Words& words) {
     fs::remove_all(run_folder("second"));
-    run(experiment(with({"--load", load_, "--finetune", "False", "--lr", "1e-2", "--lr_decay_iters", "12", "--train_iters",
-                         "13", "--eval_iters", "0"},
+    run(experiment(with({"--load", load_, "--finetune", "False", "--lr", "1e-2", "--lr_decay_iters", "12",
+                         "--train_iters", "13", "--eval_iters", "0"},
                         words),
                    "second"));
     return nlohmann::json::parse(curve("second").front())["learning_rate"].get<double>();
   };
   const std::string refused = refusal({"--lr", "1e-2", "--override_opt_param_scheduler", "False"});
-  EXPECT_NE(refused.find("lr: the schedule of the checkpoint is another one than this run's (expected 0.01, found 0.005)"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.find("lr: the schedule of the checkpoint is another one than this run's (expected 0.01, found 0.005)"),
+      std::string::npos)
       << refused;
   EXPECT_DOUBLE_EQ(rate({"--override_opt_param_scheduler", "True", "--lr_decay_style", "constant"}), 1e-2);
-  EXPECT_DOUBLE_EQ(rate({"--override_opt_param_scheduler", "False", "--use_checkpoint_opt_param_scheduler", "True"}), 5e-4);
+  EXPECT_DOUBLE_EQ(rate({"--override_opt_param_scheduler", "False", "--use_checkpoint_opt_param_scheduler", "True"}),
+                   5e-4);
 }
 
 // The checkpoint's generators go on, whatever the run's seed; data order is the run's.
@@ -281,11 +289,11 @@ TEST_F(LoadTest, GeneratorsComeFromTheCheckpoint) {
   const Words noise = {"--moe_input_jitter_eps", "0.1", "--deterministic_mode", "True"};
   const auto loss = [&](const Words& words) {
     fs::remove_all(run_folder("second"));
-    run(experiment(with(with({"--load", load_, "--finetune", "False", "--train_iters", "13", "--eval_iters", "0", "--seed",
-                              "99"},
-                             noise),
-                        words),
-                   "second"));
+    run(experiment(
+        with(with({"--load", load_, "--finetune", "False", "--train_iters", "13", "--eval_iters", "0", "--seed", "99"},
+                  noise),
+             words),
+        "second"));
     return curve("second");
   };
   EXPECT_NE(loss({}), loss({"--no_load_rng", "True"}));
@@ -293,8 +301,9 @@ TEST_F(LoadTest, GeneratorsComeFromTheCheckpoint) {
 }
 
 TEST_F(LoadTest, MasterWeightsInTheCheckpointsPrecision) {
-  const Words words = {"--load", load_, "--bf16", "True", "--no_load_optim", "True", "--finetune", "False", "--train_iters",
-                       "13", "--eval_iters", "0", "--disable_last_saving", "False"};
+  const Words words = {
+      "--load",        load_, "--bf16",       "True", "--no_load_optim",       "True", "--finetune", "False",
+      "--train_iters", "13",  "--eval_iters", "0",    "--disable_last_saving", "False"};
   const auto masters = [&](const Words& more) {
     fs::remove_all(run_folder("second"));
     run(experiment(with(with(words, {"--lr", "1e-30", "--min_lr", "0", "--weight_decay", "0"}), more), "second"));
@@ -346,7 +355,8 @@ TEST_F(LoadTest, TheCurveGoesOnFromTheOneBefore) {
 
 TEST_F(LoadTest, TheOwnRunComesFirst) {
   // A finished run has nothing left to do, whatever load and finetune say.
-  const Trainer again(experiment(with(saving(), {"--load", (folder_ / "nowhere").string(), "--finetune", "True"}), "first"));
+  const Trainer again(
+      experiment(with(saving(), {"--load", (folder_ / "nowhere").string(), "--finetune", "True"}), "first"));
   EXPECT_EQ(again.start().own_run, Start::OwnRun::kContinued);
   EXPECT_EQ(again.first_iteration(), 12);
 }

@@ -26,7 +26,8 @@ TEST_F(SaverTest, AFailedSaveIsToldAndTrainingGoesOn) {
     ASSERT_TRUE(summary.failed_save.has_value());
     const std::string log = read_file(run_folder() / "log.txt");
     for (const char* iteration : {"10", "20", "30"})
-      EXPECT_NE(log.find(fmt::format("ERROR: the checkpoint of iteration {} is not saved", iteration)), std::string::npos);
+      EXPECT_NE(log.find(fmt::format("ERROR: the checkpoint of iteration {} is not saved", iteration)),
+                std::string::npos);
     EXPECT_NE(log.find("Not a directory"), std::string::npos) << log;
     EXPECT_NE(log.find("training goes on; there is no checkpoint yet"), std::string::npos) << log;
   }
