@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "model/flops.hpp"
 #include "ops/device.hpp"
+#include "schedule/algorithms.hpp"
 #include "train/batches.hpp"
 #include "train/device_support.hpp"
 #include "train/interrupt.hpp"
@@ -19,13 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-schedule::Schedule verified_schedule(std::int64_t num_micro_batches) {
-  schedule::Schedule table =
-      schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = static_cast<int>(num_micro_batches)});
-  schedule::verify(table);
-  return table;
 }
 
 std::string launchers_yaml(const std::string& run_folder) {
@@ -53,7 +47,7 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       experiment_json_(experiment.to_json()),
       experiment_yaml_(launchers_yaml(options_.run_folder)),
       began_(Clock::now()),
-      schedule_(verified_schedule(options_.num_micro_batches())) {
+      schedule_(schedule::build({.num_micro_batches = static_cast<int>(options_.num_micro_batches())})) {
   require_device_support(experiment, device);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
