@@ -88,6 +88,10 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.eval_iters = experiment.get_int("eval_iters");
   if (options.eval_iters > 0) options.eval_interval = experiment.get_optional_int("eval_interval");
   options.exit_interval = experiment.get_optional_int("exit_interval");
+  constexpr double kSecondsPerMinute = 60.0;
+  if (const auto minutes = experiment.get_optional_int("exit_duration_in_mins"))
+    options.exit_after_s = static_cast<double>(*minutes) * kSecondsPerMinute;
+  options.save = save_options(experiment);
   options.log_interval = experiment.get_int("log_interval");
   options.log_avg_skip_iterations = experiment.get_int("log_avg_skip_iterations");
   options.on_nonfinite =
