@@ -7,10 +7,10 @@ namespace primus::cli {
 
 std::span<const Command> commands() {
   // In the order in which the help lists them.
-  static const std::array<Command, 16> table = {
+  static const std::array<Command, 17> table = {
       kTrainPretrain,    kDataPrepare,      kCheckpointImport, kCheckpointExport, kCheckpointUpcycle, kCheckpointInfo,
       kCheckpointVerify, kCheckpointLogits, kConfigShow,       kConfigDiff,       kConfigParams,      kConfigKeys,
-      kConfigCheck,      kConfigExplain,    kViewLoss,         kCompletion};
+      kConfigCheck,      kConfigExplain,    kViewLoss,         kViewPipeline,     kCompletion};
   return table;
 }
 
