@@ -17,6 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kMaxShades = 8;  // in the legend
+
 int most_chunks(const PipelinePicture& picture) {
   int most = 1;
   for (const PipelineChart& chart : picture.charts) most = std::max(most, chart.num_chunks);
@@ -73,7 +75,7 @@ std::string legend(const PipelinePicture& picture) {
   const int num_chunks = most_chunks(picture);
   for (const BoxKind kind : {BoxKind::kForward, BoxKind::kBackward, BoxKind::kWeightGrad}) {
     text += "<span class=\"key\">";
-    for (int chunk = 0; chunk < num_chunks; ++chunk) {
+    for (int chunk = 0; chunk < std::min(num_chunks, kMaxShades); ++chunk) {
       text += fmt::format("<i style=\"background:{}\" title=\"chunk {}\"></i>",
                           pass_colour(kind, chunk, num_chunks).hex(), chunk);
     }

@@ -113,7 +113,7 @@ const std::string_view kPipelinePageScript = R"js(
 'use strict';
 const begun = performance.now();
 const D = JSON.parse(document.getElementById('data').textContent);
-const LEFT = 74, RIGHT = 176, AXIS = 24, KINDS = ['forward', 'backward', 'backward', 'weight gradient'];
+const LEFT = 74, RIGHT = 196, AXIS = 24, KINDS = ['forward', 'backward', 'backward', 'weight gradient'];
 const longest = Math.max(1e-9, ...D.charts.map(c => c.step));
 let view = [0, longest], colourBy = D.colourBy, rowScale = 1, picked = -1, printing = false;
 
@@ -185,7 +185,7 @@ function draw(chart) {
   chart.frame = { width, rows, x, scale, plot };
   pen.fillStyle = css('--paper'); pen.fillRect(0, 0, width, height);
   pen.font = '12px ' + font; pen.textBaseline = 'middle'; pen.fillStyle = soft; pen.textAlign = 'right';
-  pen.fillText('bubble', LEFT + plot + 74, 8); if (chart.hasMemory) pen.fillText('peak ' + D.memoryUnit, width - 4, 8);
+  pen.fillText('bubble', LEFT + plot + 66, 8); if (chart.hasMemory) pen.fillText('peak ' + D.memoryUnit, width - 4, 8);
   const bottom = 18 + chart.ranks.length * rows.pitch, ticks = ticksOf(plot);
   const digits = Math.max(0, -Math.floor(Math.log10(ticks.step) + 1e-9));
   pen.strokeStyle = css('--line'); pen.lineWidth = 1; pen.textAlign = 'center'; pen.beginPath();
@@ -201,7 +201,7 @@ function draw(chart) {
       const left = x(rank.start[i]), w = (rank.end[i] - rank.start[i]) * scale, part = rank.part[i];
       const h = part ? rows.lane / 2 : rows.lane, y = part === 2 ? top + h : top, colour = colourOf(rank, i);
       pen.globalAlpha = picked < 0 || rank.mb[i] === picked ? 1 : 0.25;
-      pen.fillStyle = colour; pen.fillRect(left, y, w > 3 ? w - 0.7 : w, h); drawn++;
+      pen.fillStyle = colour; pen.fillRect(left, y, w > 3 ? w - 0.7 : w + 0.4, h); drawn++;
       if (w > 9 && h >= 9) labels.push([left + w / 2, y + h / 2, rank.mb[i], w, h, colour]);
     }
     pen.globalAlpha = 1; pen.textAlign = 'center';
@@ -219,7 +219,7 @@ function draw(chart) {
     pen.restore();
     if (r % every) return;
     pen.font = '12px ' + font; pen.textAlign = 'right'; pen.fillStyle = text;
-    pen.fillText('rank ' + r, LEFT - 8, top + rows.lane / 2); pen.fillText((100 * rank.bubble).toFixed(2) + ' %', LEFT + plot + 74, top + rows.lane / 2);
+    pen.fillText('rank ' + r, LEFT - 8, top + rows.lane / 2); pen.fillText((100 * rank.bubble).toFixed(2) + ' %', LEFT + plot + 66, top + rows.lane / 2);
     if (rank.memory !== undefined) pen.fillText(figure(rank.memory), width - 4, top + rows.lane / 2);
   });
   size(chart.overlay, width, height);

@@ -18,15 +18,17 @@ namespace {
 
 constexpr double kWidth = 1280.0;
 constexpr double kLeft = 74.0;
-constexpr double kRight = kWidth - 190.0;
+constexpr double kRight = kWidth - 216.0;
 constexpr double kPlotWidth = kRight - kLeft;
-constexpr double kBubbleX = kRight + 72.0;  // right ends of the two columns of figures
+constexpr double kBubbleX = kRight + 66.0;  // right ends of the two columns of figures
 constexpr double kMemoryX = kWidth - 24.0;
 constexpr double kTop = 92.0;
 constexpr double kChartHead = 62.0;
 constexpr double kAxisHeight = 44.0;
 constexpr double kLabelPitch = 13.0;  // labels nearer to each other would touch
 constexpr double kSmallestBox = 1.2;  // px; narrower boxes are drawn by columns
+constexpr int kMaxShades = 3;         // in the legend; of more, the first and the last
+constexpr double kSmallestLabel = 6.5;
 constexpr int kColumnsPerPixel = 2;
 
 // Colours are written out twice, because converters to print formats know no CSS variables.
@@ -67,6 +69,43 @@ struct Look {
   BoxKind kind = BoxKind::kForward;
   int number = 0;  // chunk or colour of the micro-batch
   auto operator<=>(const Look&) const = default;
+};
+
+/// Runs of columns of one look, as thick lines: short texts, because there are very many.
+class ColumnPaths {
+ public:
+  struct Path {
+    std::string text;
+    std::size_t end = 0;  // column behind its last run
+  };
+
+  explicit ColumnPaths(double y) : y_(y) {}
+
+  void add(std::size_t column, std::optional<Look> look) {
+    if (look == current_) return;
+    if (current_) {
+      Path& path = paths_[*current_];
+      if (path.text.empty()) {
+        path.text = fmt::format("M{:.1f} {:.1f}", kLeft + pixels(begin_), y_);
+      } else {
+        path.text += fmt::format("m{} 0", pixels(begin_ - path.end));
+      }
+      path.text += fmt::format("h{}", pixels(column - begin_));
+      path.end = column;
+    }
+    current_ = look;
+    begin_ = column;
+  }
+
+  const std::map<Look, Path>& all() const { return paths_; }
+
+ private:
+  static double pixels(std::size_t columns) { return static_cast<double>(columns) / kColumnsPerPixel; }
+
+  double y_;
+  std::map<Look, Path> paths_;
+  std::optional<Look> current_;
+  std::size_t begin_ = 0;
 };
 
 class PictureWriter {
@@ -136,8 +175,8 @@ class PictureWriter {
     } else {
       for (const BoxKind kind : kinds_shown()) {
         for (int chunk = 0; chunk < num_chunks_; ++chunk) {
-          const std::string label = legend_label(kind, chunk);
-          entry(pass_colour(kind, chunk, num_chunks_), label);
+          if (num_chunks_ > kMaxShades && chunk > 0 && chunk + 1 < num_chunks_) continue;
+          entry(pass_colour(kind, chunk, num_chunks_), legend_label(kind, chunk));
         }
       }
     }
@@ -258,8 +297,8 @@ class PictureWriter {
       fmt::format_to(std::back_inserter(paths[look]), "M{:.1f} {:.1f}h{:.1f}v{:.1f}h{:.1f}z", x, top, width - seam,
                      height, seam - width);
       const std::string label = std::to_string(box.micro_batch);
-      const double size = std::min(11.0, 0.85 * height);
-      if (size < 6.5 || text_width(label, size) + 2.0 > width) continue;
+      const double size = std::min({11.0, 0.85 * height, (width - 1.0) / text_width(label, 1.08)});
+      if (size < kSmallestLabel) continue;
       fmt::format_to(std::back_inserter(colour_of(look).is_light() ? on_light : on_dark),
                      "<text x=\"{:.1f}\" y=\"{:.1f}\" style=\"font-size:{:.1f}px\">{}</text>", x + 0.5 * width,
                      top + 0.5 * height + 0.36 * size, size, label);
@@ -269,7 +308,7 @@ class PictureWriter {
     if (!on_light.empty()) add("<g class=\"on-light\">{}</g>\n", on_light);
   }
 
-  /// Each column takes the look that covers most of it, idle time being one; neighbours of one look are one box.
+  /// Each column takes one look, idle time being one, so that over a few columns each has its share of them.
   void write_columns(const ChartRank& rank, double y, double lane) {
     const auto num_columns = static_cast<std::size_t>(kPlotWidth) * kColumnsPerPixel;
     std::vector<std::map<Look, double>> covered(num_columns);
@@ -282,37 +321,30 @@ class PictureWriter {
         covered[column][look_of(box)] += std::min(to, left + 1.0) - std::max(from, left);
       }
     }
-    std::map<Look, std::string> paths;
-    std::optional<Look> current;
-    std::size_t begin = 0;
-    const auto flush = [&](std::size_t end) {
-      if (!current) return;
-      const double width = static_cast<double>(end - begin) / kColumnsPerPixel;
-      fmt::format_to(std::back_inserter(paths[*current]), "M{:.1f} {:.1f}h{:.1f}v{:.1f}h{:.1f}z",
-                     kLeft + static_cast<double>(begin) / kColumnsPerPixel, y, width, lane, -width);
-    };
+    ColumnPaths paths(y + 0.5 * lane);
+    std::map<Look, double> owed;  // coverage that has not been drawn yet
+    double owed_idle = 0.0;
     for (std::size_t column = 0; column < num_columns; ++column) {
-      const std::optional<Look> look = most(covered[column]);
-      if (look == current) continue;
-      flush(column);
-      current = look;
-      begin = column;
+      double idle = 1.0;
+      for (const auto& [look, share] : covered[column]) {
+        owed[look] += share;
+        idle -= share;
+      }
+      owed_idle += idle;
+      const auto most =
+          std::max_element(owed.begin(), owed.end(), [](const auto& x, const auto& z) { return x.second < z.second; });
+      if (most == owed.end() || most->second <= owed_idle) {
+        owed_idle -= 1.0;
+        paths.add(column, std::nullopt);
+      } else {
+        most->second -= 1.0;
+        paths.add(column, most->first);
+      }
     }
-    flush(num_columns);
-    write_paths(paths);
-  }
-
-  static std::optional<Look> most(const std::map<Look, double>& covered) {
-    double idle = 1.0;
-    for (const auto& [look, share] : covered) idle -= share;
-    std::optional<Look> best;
-    double largest = idle;
-    for (const auto& [look, share] : covered) {
-      if (share <= largest) continue;
-      best = look;
-      largest = share;
+    paths.add(num_columns, std::nullopt);
+    for (const auto& [look, path] : paths.all()) {
+      add("<path stroke=\"{}\" stroke-width=\"{:.1f}\" d=\"{}\"/>\n", colour_of(look).hex(), lane, path.text);
     }
-    return best;
   }
 
   /// The largest amount of each column of half a pixel: no peak is lost.

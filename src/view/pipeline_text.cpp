@@ -28,9 +28,10 @@ int paint_of(const Box& box) {
   return 2 * pass + box.chunk % 2;
 }
 
+constexpr std::array<char, 6> kLetters = {'F', 'f', 'B', 'b', 'W', 'w'};
+
 char letter_of(const Box& box) {
-  const char letter = box.kind == BoxKind::kForward ? 'F' : box.kind == BoxKind::kWeightGrad ? 'W' : 'B';
-  return box.chunk % 2 == 0 ? letter : static_cast<char>(letter - 'A' + 'a');
+  return kLetters[static_cast<std::size_t>(paint_of(box))];
 }
 
 class Bar {
@@ -38,19 +39,20 @@ class Bar {
   Bar(const ChartRank& rank, double step, int width) : cells_(static_cast<std::size_t>(width)) {
     if (step <= 0.0) return;
     const double scale = width / step;
-    std::vector<double> covered(cells_.size(), 0.5);  // by the box that has a cell so far; half of it idle: a point
+    std::vector<Shares> shares(cells_.size());
     for (const Box& box : rank.boxes) {
-      if (box.part == RowPart::kLower) continue;
       const double from = box.start * scale;
       const double to = box.end * scale;
+      const double height = box.part == RowPart::kAll ? 1.0 : 0.5;
       for (auto i = static_cast<std::size_t>(from); i < cells_.size() && static_cast<double>(i) < to; ++i) {
         const auto left = static_cast<double>(i);
-        const double share = std::min(to, left + 1.0) - std::max(from, left);
-        if (share < covered[i]) continue;
-        covered[i] = share;
-        cells_[i] = {letter_of(box), static_cast<std::int8_t>(paint_of(box))};
+        shares[i][static_cast<std::size_t>(paint_of(box))] +=
+            height * (std::min(to, left + 1.0) - std::max(from, left));
       }
-      label(box, from, to);
+    }
+    fill(shares);
+    for (const Box& box : rank.boxes) {
+      if (box.part != RowPart::kLower) label(box, box.start * scale, box.end * scale);
     }
   }
 
@@ -70,6 +72,28 @@ class Bar {
   }
 
  private:
+  using Shares = std::array<double, kBackgrounds.size()>;  // of a column, by colour
+
+  /// One letter a column, so that over a few columns each kind, and idle time, has its share of them.
+  void fill(const std::vector<Shares>& shares) {
+    Shares owed{};
+    double owed_idle = 0.0;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      owed_idle += 1.0;
+      for (std::size_t kind = 0; kind < owed.size(); ++kind) {
+        owed[kind] += shares[i][kind];
+        owed_idle -= shares[i][kind];
+      }
+      const auto most = static_cast<std::size_t>(std::max_element(owed.begin(), owed.end()) - owed.begin());
+      if (owed[most] <= owed_idle) {
+        owed_idle -= 1.0;
+        continue;
+      }
+      owed[most] -= 1.0;
+      cells_[i] = {kLetters[most], static_cast<std::int8_t>(most)};
+    }
+  }
+
   /// "F12---": the letter stays, the number follows it, and dashes show how far the box goes.
   void label(const Box& box, double from, double to) {
     const std::string number = std::to_string(box.micro_batch);

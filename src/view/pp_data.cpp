@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxBoxes = 4'000'000;
 constexpr std::int64_t kMaxCount = 1'000'000;
 constexpr int kMaxRanks = 16'384;
+constexpr int kMaxChunks = 1024;
 constexpr double kMaxTime = 1e15;  // ms; sums stay exact enough and finite
 
 /// The three kinds of boxes as the files call them.
@@ -62,11 +63,11 @@ Json read_json(const std::filesystem::path& file) {
 
 /// A count under the first of two names that is there: the simulator of the original has names of its own.
 int count_in(const std::filesystem::path& file, const Json& json, std::string_view name, std::string_view other,
-             int missing) {
+             int missing, std::int64_t most = kMaxCount) {
   const auto found = json.contains(name) ? json.find(name) : json.find(other);
   if (found == json.end() || found->is_null()) return missing;
-  if (!found->is_number_integer() || *found < 1 || *found > kMaxCount) {
-    refuse(file, found.key(), "is no count", fmt::format("integer from 1 to {}", kMaxCount), shown(*found));
+  if (!found->is_number_integer() || *found < 1 || *found > most) {
+    refuse(file, found.key(), "is no count", fmt::format("integer from 1 to {}", most), shown(*found));
   }
   return found->get<int>();
 }
@@ -113,12 +114,12 @@ class Record {
     return *found;
   }
 
-  int id(std::string_view prefix, std::string_view name, std::size_t index) const {
+  int id(std::string_view prefix, std::string_view name, std::size_t index, std::int64_t most) const {
     const Json& ids = array(prefix, name);
     if (index >= ids.size()) return 0;
-    if (!ids[index].is_number_integer() || ids[index] < 0 || ids[index] > kMaxCount) {
+    if (!ids[index].is_number_integer() || ids[index] < 0 || ids[index] > most) {
       refuse(file_, key(fmt::format("{}_{}[{}]", prefix, name, index)), "is no number of a micro-batch or chunk",
-             fmt::format("integer from 0 to {}", kMaxCount), shown(ids[index]));
+             fmt::format("integer from 0 to {}", most), shown(ids[index]));
     }
     return ids[index].get<int>();
   }
@@ -134,8 +135,8 @@ class Record {
     for (std::size_t i = 0; i < starts.size(); ++i) {
       Box box{.start = time_in(file_, key(fmt::format("{}_start[{}]", row.prefix, i)), starts[i]),
               .end = time_in(file_, key(fmt::format("{}_end[{}]", row.prefix, i)), ends[i]),
-              .micro_batch = id(row.prefix, "minibatch", i),
-              .chunk = id(row.prefix, "chunk", i),
+              .micro_batch = id(row.prefix, "minibatch", i, kMaxCount),
+              .chunk = id(row.prefix, "chunk", i, kMaxChunks - 1),
               .kind = row.kind};
       if (box.end < box.start) {
         refuse(file_, key(fmt::format("{}_end[{}]", row.prefix, i)), "a box ends before it begins",
@@ -211,7 +212,7 @@ Sizes sizes_of(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(file, error)) return {};
   const Json json = read_json(file);
   return {.num_ranks = count_in(file, json, "pp_size", "pp_size", 0),
-          .num_chunks = count_in(file, json, "vp_size", "vpp_size", 1),
+          .num_chunks = count_in(file, json, "vp_size", "vpp_size", 1, kMaxChunks),
           .num_micro_batches = count_in(file, json, "num_mbs", "micro_batches", 0)};
 }
 
