@@ -205,8 +205,8 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
 
 const Command kViewPipeline = {"view",
                                "pipeline",
-                               "--config FILE | --data DIR | --stages P",
-                               "a pipeline's schedule, simulated or as it ran",
+                               "--config FILE | --data DIR",
+                               "a pipeline, simulated or as it ran",
                                Starts::kNothing,
                                Rest::kReturn,
                                "",

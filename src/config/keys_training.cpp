@@ -99,8 +99,8 @@ constexpr Key kLearningRate[] = {
   works("decoupled_lr", kReal, "null", ">0", "Learning rate of embedding and output layer."),
   works("decoupled_min_lr", kReal, "null", ">=0", "Its value at the end of the decay."),
   works("override_opt_param_scheduler", kBool, "false", "", "On resume, this run's schedule beats the checkpoint's.",
-        "checkpoints hold weights alone so far, so this run's schedule always holds"),
-  planned_detail("use_checkpoint_opt_param_scheduler", kBool, "false", "", "On resume, the checkpoint's schedule beats this run's."),
+        "without either, the two must agree"),
+  works("use_checkpoint_opt_param_scheduler", kBool, "false", "", "On resume, the checkpoint's schedule beats this run's."),
   no_effect("warmup", kInt, "null", ">=0", "Old name of the warm-up length.", "write lr_warmup_iters"),
 };
 

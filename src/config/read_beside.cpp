@@ -92,7 +92,6 @@ constexpr Row kRows[] = {
      "optimizer_offload_fraction use_torch_optimizer_for_cpu_offload overlap_cpu_optimizer_d2h_h2d pin_cpu_grads "
      "pin_cpu_params"},
     {"decoupled_lr", "decoupled_min_lr"},
-    {kLoad, "override_opt_param_scheduler use_checkpoint_opt_param_scheduler"},
     {"multiple_validation_sets", "validation_set_names"},
     // Parallelism and communication.
     {"num_virtual_stages_per_pipeline_rank num_layers_per_virtual_pipeline_stage virtual_pipeline_model_parallel_size "
@@ -152,20 +151,12 @@ constexpr Row kRows[] = {
      "logits_load_kd_loss_alpha logits_load_decode_threads logits_load_prefetch_factor logits_load_msc_prefetch_depth "
      "logits_load_ignore_errors"},
     // Checkpoints.
-    {"save",
-     "save_interval save_retain_interval no_save_optim no_save_rng disable_last_saving ckpt_fully_parallel_save "
-     "ckpt_assume_constant_structure dist_ckpt_save_pre_mcore_014 dist_ckpt_optim_fully_reshardable "
-     "ckpt_drop_redundant_extra_state ckpt_fully_parallel_save_process_group "
-     "distrib_optim_fully_reshardable_mem_efficient save_tokenizer_assets"},
+    {"save", "ckpt_fully_parallel_save ckpt_fully_parallel_save_process_group"},
     {kLoad,
-     "load_main_params_from_ckpt no_load_optim no_load_rng finetune auto_detect_ckpt_format dist_ckpt_strictness "
-     "ckpt_fully_parallel_load ckpt_fully_parallel_load_process_group ckpt_fully_parallel_load_exchange_algo "
-     "ckpt_fully_parallel_load_per_rank_objects ckpt_load_validate_sharding_integrity override_ckpt_iteration "
-     "exit_on_missing_checkpoint"},
-    {"save load pretrained_checkpoint auto_continue_train", "ckpt_format verify_integrity"},
+     "load_main_params_from_ckpt no_load_optim no_load_rng finetune ckpt_fully_parallel_load "
+     "ckpt_fully_parallel_load_process_group ckpt_fully_parallel_load_exchange_algo "
+     "ckpt_fully_parallel_load_per_rank_objects exit_on_missing_checkpoint"},
     {"use_checkpoint_args", "use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args"},
-    {"ckpt_convert_format", "ckpt_convert_save ckpt_convert_update_legacy_dist_opt_format"},
-    {"async_save", "use_persistent_ckpt_worker"},
     {"non_persistent_save_interval",
      "non_persistent_ckpt_type non_persistent_global_ckpt_dir non_persistent_local_ckpt_dir "
      "non_persistent_local_ckpt_algo"},

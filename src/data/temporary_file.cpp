@@ -84,7 +84,10 @@ void TemporaryFile::read(std::int64_t offset, std::span<std::byte> out) {
 
 void TemporaryFile::sync() {
   if (!buffer_.empty()) flush();
-  if (::fsync(file_) != 0) fail("cannot be brought to the disk");
+  int result = 0;
+  while ((result = ::fsync(file_)) != 0 && errno == EINTR) {
+  }
+  if (result != 0) fail("cannot be brought to the disk");
 }
 
 void TemporaryFile::commit() {

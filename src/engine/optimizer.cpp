@@ -110,12 +110,6 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
     const at::Tensor& weight = parameter->weight;
     if (policy.has_master_copy()) {
       state.stored.master = ops::make_state(weight, policy.master);
-      const bool is_plain = policy.master == DType::kFloat32 || policy.master == DType::kFloat64;
-      if (is_plain) {
-        state.stored.master.values.copy_(weight);
-      } else {
-        ops::store_state(weight.to(at::kFloat).view({-1}), {}, state.stored.master);
-      }
     }
     state.stored.first_moment = ops::make_state(weight, policy.first_moment);
     if (state.rule == OptimizerKind::kAdam) {
@@ -127,6 +121,39 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
                  parameter->descriptor.name);
     states_.push_back(std::move(state));
   }
+  take_masters();
+}
+
+void Optimizer::take_masters() {
+  for (State& state : states_) {
+    ops::StoredState& master = state.stored.master;
+    if (!master.is_held()) continue;
+    const at::Tensor& weight = state.parameter->weight;
+    if (master.type == DType::kFloat32 || master.type == DType::kFloat64) {
+      master.values.copy_(weight);
+    } else {
+      ops::store_state(weight.to(at::kFloat).view({-1}), {}, master);
+    }
+  }
+}
+
+std::vector<StateTensor> Optimizer::state_tensors() const {
+  std::vector<StateTensor> tensors;
+  const auto add = [&](const State& state, StateTensor::Part part, const ops::StoredState& stored) {
+    const std::string& name = state.parameter->descriptor.name;
+    if (stored.is_held()) tensors.push_back({name, part, StateTensor::Holds::kValues, stored.values});
+    if (stored.scale_B.defined()) tensors.push_back({name, part, StateTensor::Holds::kScales, stored.scale_B});
+  };
+  for (const State& state : states_) {
+    add(state, StateTensor::Part::kMaster, state.stored.master);
+    add(state, StateTensor::Part::kFirstMoment, state.stored.first_moment);
+    add(state, StateTensor::Part::kSecondMoment, state.stored.second_moment);
+  }
+  return tensors;
+}
+
+void Optimizer::set_num_steps(std::int64_t num_steps) {
+  gate_.num_steps_1.fill_(num_steps);
 }
 
 bool Optimizer::is_fused(const State& state) const {

@@ -15,6 +15,14 @@ struct StepRates {
   std::optional<double> end_learning_rate;  // of embedding and output layer, where they have one of their own
 };
 
+/// One tensor of the optimizer's state, as it is held. What is written into it is the new state.
+struct StateTensor {
+  std::string parameter;
+  enum class Part { kMaster, kFirstMoment, kSecondMoment } part;
+  enum class Holds { kValues, kScales } holds;
+  at::Tensor tensor;
+};
+
 class Optimizer {
  public:
   /// Allocates master copies (where the weights' type is narrower) and moments for every trained parameter. On a
@@ -34,6 +42,12 @@ class Optimizer {
 
   /// Updates done so far; the moments' bias correction depends on it. Waits for the device.
   std::int64_t num_steps() const { return gate_.num_steps_1.item<std::int64_t>(); }
+
+  /// All of its state but the count of updates, in the parameters' order: for saving and for loading.
+  std::vector<StateTensor> state_tensors() const;
+  void set_num_steps(std::int64_t num_steps);
+  /// Copies the weights into the master copies, when they have been changed from outside.
+  void take_masters();
 
   /// Bytes of the gate: what the optimizer holds beside optimizer_bytes of each parameter.
   static constexpr std::int64_t kGateBytes = 2 * 2 * 8 + 8 + 8 + 4;

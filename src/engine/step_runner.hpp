@@ -65,6 +65,13 @@ class StepRunner {
   /// Masked sum of losses of one micro-batch; changes nothing (D7).
   double evaluate(const nn::MicroBatchInput& input);
 
+  /// What it carries from step to step, for saving and loading.
+  LossScaler& loss_scaler() { return scaler_; }
+  const LossScaler& loss_scaler() const { return scaler_; }
+  /// The key of random numbers in forward passes, where a checkpoint says another one than the settings.
+  void set_seed(std::uint64_t seed) { settings_.seed = seed; }
+  std::uint64_t seed() const { return settings_.seed; }
+
  private:
   /// State of the step that is being run.
   struct Running {

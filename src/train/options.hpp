@@ -8,6 +8,7 @@
 #include "ops/device.hpp"
 #include "ops/zone.hpp"
 #include "train/learning_rate.hpp"
+#include "train/save_options.hpp"
 
 namespace primus::train {
 
@@ -24,6 +25,7 @@ struct RunOptions {
   std::optional<std::int64_t> eval_interval;  // absent: no evaluation
   std::int64_t eval_iters = 0;
   std::optional<std::int64_t> exit_interval;
+  std::optional<double> exit_after_s;  // exit_duration_in_mins
   std::int64_t log_interval = 1;
   std::int64_t log_avg_skip_iterations = 0;  // left out of averages: the first steps warm caches up
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
@@ -37,6 +39,7 @@ struct RunOptions {
   std::optional<LearningRateSchedule> end_learning_rate;  // of embedding and output layer, if another
   enum class Documents { kNotMarked, kByEod } documents = Documents::kNotMarked;  // what prediction depths may cross
   data::DataOptions data;
+  SaveOptions save;
 
   std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
   std::int64_t train_samples() const { return train_iters * global_batch_size; }

@@ -13,12 +13,14 @@ namespace primus::train {
 
 class Reporter {
  public:
-  /// Starts the run's files anew: metrics.jsonl and log.txt. Throws UserError if they cannot be written, or if another
-  /// run writes there now.
-  Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer);
+  /// Starts the run's files anew, metrics.jsonl and log.txt, or goes on after `last_iteration`: later records of an
+  /// ended process are dropped. Throws UserError if they cannot be written, or if another run writes there now.
+  Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer, std::int64_t last_iteration = 0);
   ~Reporter();
 
   void message(const std::string& text);
+  /// The same on standard error: what nobody should overlook.
+  void alarm(const std::string& text);
   /// For the log file alone: what the console is told in another way.
   void log(const std::string& text);
   void iteration(const IterationRecord& record);

@@ -24,6 +24,8 @@ std::string_view text_of(EndOfRun end) {
       return "all iterations done";
     case EndOfRun::kExitInterval:
       return "stopped at exit_interval";
+    case EndOfRun::kExitDuration:
+      return "stopped at exit_duration_in_mins";
     case EndOfRun::kInterrupted:
       return "stopped by a signal after a whole step";
   }
@@ -140,15 +142,24 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   const at::Device device = ops::select_device(choice, why_cpu);
   ops::set_determinism(device, options.determinism);
   Trainer trainer(experiment, device);
-  Reporter reporter(options.run_folder, options.per_layer_log);
+  const bool is_continued = trainer.start().own_run == Start::OwnRun::kContinued;
+  Reporter reporter(options.run_folder, options.per_layer_log, is_continued ? trainer.first_iteration() : 0);
   if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));
   // Only with the timers on: they are there to see, not to be fast.
   void (*wait)() = nullptr;
   if (device.is_cuda()) wait = [] { ops::synchronize(at::kCUDA); };
   ops::set_zone_timers(options.zone_timers, wait);
   reporter.message(opening(experiment, trainer.spec(), device));
-  if (!trainer.start().empty()) reporter.message(trainer.start());
+  if (!trainer.start().message.empty()) reporter.message(trainer.start().message);
   if (wants_detail()) reporter.message(detail(experiment, trainer, device));
+  if (trainer.first_iteration() >= options.train_iters) {
+    reporter.message(
+        fmt::format("nothing to do: iteration {} of {} is done. A larger train_iters goes on, auto_continue_train: "
+                    "false or another "
+                    "exp_name starts anew",
+                    trainer.first_iteration(), options.train_iters));
+    return {};
+  }
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });
   if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));
   print_summary(reporter, summary, options.data, device);

@@ -1,15 +1,17 @@
 #include "train/trainer.hpp"
 
 #include <chrono>
+#include <filesystem>
 
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "model/flops.hpp"
 #include "ops/device.hpp"
 #include "schedule/algorithms.hpp"
 #include "train/batches.hpp"
 #include "train/device_support.hpp"
-#include "train/initial_weights.hpp"
 #include "train/interrupt.hpp"
+#include "train/schedule_settings.hpp"
 
 namespace primus::train {
 namespace {
@@ -20,17 +22,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-}  // namespace
+std::string launchers_yaml(const std::string& run_folder) {
+  const std::filesystem::path path = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
+  return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
 
-/// Sums since the last record.
-struct Trainer::Interval {
-  double seconds = 0.0;
-  double loss_sum = 0.0;         // over steps that were not skipped
-  std::vector<double> mtp_sums;  // alike, by prediction depth
-  std::int64_t num_steps = 0;
-  std::int64_t num_skipped = 0;
-  std::int64_t num_nan = 0;
-};
+}  // namespace
 
 /// What a run has counted so far.
 struct Trainer::Progress {
@@ -38,6 +35,7 @@ struct Trainer::Progress {
   Interval interval;
   double measured_seconds = 0.0;  // of the steps that averages count
   std::int64_t num_measured = 0;
+  std::int64_t consumed_samples = 0;
   std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
 };
 
@@ -46,6 +44,9 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       options_(run_options(experiment)),
       spec_(model::build_model_spec(experiment)),
       flops_per_token_(model::flops_per_token(spec_).training() + model::mtp_training_flops_per_token(spec_)),
+      experiment_json_(experiment.to_json()),
+      experiment_yaml_(launchers_yaml(options_.run_folder)),
+      began_(Clock::now()),
       schedule_(schedule::build({.num_micro_batches = static_cast<int>(options_.num_micro_batches())})) {
   require_device_support(experiment, device);
   // The data is opened first: a wrong path should not cost the time to make a model.
@@ -61,13 +62,14 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
     }
     valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
   }
+  saver_ = std::make_unique<Saver>(options_.save);
   parameters_ = std::make_unique<nn::ParameterStore>(model::training_parameters(spec_), options_.step.policy,
                                                      options_.seed, device_);
-  // Before the optimizer copies them.
-  start_ = load_initial_weights(experiment, spec_, *parameters_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::Optimizer>(*parameters_, options_.step.policy, options_.optimizer);
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
+  start_ = load_start(experiment, spec_,
+                      {.parameters = *parameters_, .optimizer = *optimizer_, .runner = *runner_, .options = options_});
 }
 
 Trainer::~Trainer() = default;
@@ -86,14 +88,14 @@ DepthOptions Trainer::depth_options() const {
   return depths;
 }
 
-engine::StepResult Trainer::step(std::int64_t iteration, const engine::StepRates& rates) {
-  const StepBatches batches = to_tensors(train_batches_->step({.consumed_samples = consumed_samples(iteration),
-                                                               .num_micro_batches = options_.num_micro_batches()}),
-                                         ops::to_aten(options_.step.policy.statistics), device_, depth_options());
+engine::StepResult Trainer::step(std::int64_t consumed_samples, const engine::StepRates& rates) {
+  const StepBatches batches = to_tensors(
+      train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = options_.num_micro_batches()}),
+      ops::to_aten(options_.step.policy.statistics), device_, depth_options());
   return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
                                                .num_tokens = batches.num_tokens,
                                                .depth_num_tokens = batches.depth_num_tokens,
-                                               .first_sample = consumed_samples(iteration),
+                                               .first_sample = consumed_samples,
                                                .rates = rates});
 }
 
@@ -103,7 +105,7 @@ std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
   double num_tokens = 0.0;
   // Always the same samples, from the split's beginning: evaluations of one run can be compared.
   for (std::int64_t i = 0; i < options_.eval_iters; ++i) {
-    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
+    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = i * options_.global_batch_size,
                                                                  .num_micro_batches = options_.num_micro_batches()}),
                                            ops::to_aten(options_.step.policy.statistics), device_, {});
     for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) {
@@ -130,15 +132,16 @@ void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& res
                   iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
-void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
-                     double learning_rate) {
+void Trainer::record(Reporter& reporter, std::int64_t iteration, const Progress& progress,
+                     const engine::StepResult& last, double learning_rate) const {
+  const Interval& interval = progress.interval;
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
   const double tokens = static_cast<double>(options_.global_batch_size * options_.seq_length) * steps;
   const ops::DeviceMemory memory = ops::device_memory(device_);
   IterationRecord record{.iteration = iteration,
                          .train_iters = options_.train_iters,
-                         .consumed_samples = consumed_samples(iteration),
+                         .consumed_samples = progress.consumed_samples,
                          .elapsed_ms = interval.seconds / steps * 1e3,
                          .tokens_per_s = tokens / interval.seconds,
                          .tflops = tokens / interval.seconds * static_cast<double>(flops_per_token_) * 1e-12,
@@ -161,7 +164,6 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& inter
   if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
   if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
   reporter.iteration(record);
-  interval = {};
 }
 
 void Trainer::count(const engine::StepResult& result, double seconds, Progress& progress) const {
@@ -176,6 +178,7 @@ void Trainer::count(const engine::StepResult& result, double seconds, Progress& 
     for (std::size_t i = 0; i < result.mtp_losses.size(); ++i) interval.mtp_sums[i] += result.mtp_losses[i];
     progress.schedule_samples += options_.global_batch_size;
   }
+  progress.consumed_samples += options_.global_batch_size;
   interval.seconds += seconds;
   interval.num_steps += 1;
   interval.num_skipped += skipped ? 1 : 0;
@@ -194,38 +197,83 @@ std::optional<EndOfRun> Trainer::end_after(std::int64_t iteration) const {
   if (pending_interrupt() != 0) return EndOfRun::kInterrupted;
   if (iteration == options_.train_iters) return EndOfRun::kAllSteps;
   if (options_.exit_interval && iteration % *options_.exit_interval == 0) return EndOfRun::kExitInterval;
+  if (options_.exit_after_s && seconds_since(began_) > *options_.exit_after_s) return EndOfRun::kExitDuration;
   return std::nullopt;
+}
+
+checkpoint::CheckpointContent Trainer::content(std::int64_t iteration, const Progress& progress) const {
+  const engine::LossScaler::State scaler = runner_->loss_scaler().state();
+  checkpoint::CheckpointContent content{
+      .iteration = iteration,
+      .consumed_samples = progress.consumed_samples,
+      .training = {.schedule_samples = progress.schedule_samples,
+                   .optimizer_steps = std::nullopt,
+                   .loss_scale = {scaler.scale, scaler.num_good, scaler.hysteresis_left},
+                   .generator_seed = std::nullopt,
+                   .schedule = to_settings({options_.learning_rate, options_.end_learning_rate, options_.weight_decay}),
+                   .log_interval = progress.interval},
+      .tensors = {},
+      .experiment_json = experiment_json_,
+      .experiment_yaml = experiment_yaml_,
+      .tokenizer = options_.save.tokenizer};
+  if (options_.save.optimizer == OptimizerState::kIncluded) content.training.optimizer_steps = optimizer_->num_steps();
+  if (options_.save.generators == Generators::kIncluded) content.training.generator_seed = runner_->seed();
+  return content;
+}
+
+void Trainer::save_if_due(Reporter& reporter, std::int64_t iteration, const Progress& progress,
+                          std::optional<EndOfRun> end) {
+  saver_->poll(reporter);
+  const bool is_last = end == EndOfRun::kAllSteps;
+  const bool at_end = end && !(is_last && options_.save.after_last_step == SaveOptions::AfterLastStep::kDoNot);
+  if (saver_->is_on() && (at_end || saver_->is_due(iteration))) {
+    saver_->save(state_tensors(*parameters_, *optimizer_, options_.save.optimizer), content(iteration, progress),
+                 end ? Saver::When::kNow : Saver::When::kAsConfigured, reporter);
+  }
+  if (end) saver_->finish(reporter);
+}
+
+void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress,
+                              std::optional<EndOfRun>& end) {
+  const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
+  if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_due || end)) return;
+  const auto evaluation = evaluate(iteration);
+  if (!evaluation) {
+    end = EndOfRun::kInterrupted;
+    return;
+  }
+  progress.summary.valid_loss = evaluation->loss;
+  reporter.evaluation(*evaluation);
 }
 
 RunSummary Trainer::run(Reporter& reporter) {
   Progress progress;
+  progress.interval = start_.position.log_interval;
+  progress.consumed_samples = start_.position.consumed_samples;
+  progress.schedule_samples = start_.position.schedule_samples;
   RunSummary& summary = progress.summary;
   std::optional<EndOfRun> end;
-  for (std::int64_t iteration = 1; !end && iteration <= options_.train_iters; ++iteration) {
+  for (std::int64_t iteration = start_.position.iteration + 1; !end && iteration <= options_.train_iters; ++iteration) {
     const engine::StepRates step_rates = rates(progress.schedule_samples);
     const Clock::time_point start = Clock::now();
-    const engine::StepResult result = step(iteration - 1, step_rates);
+    const engine::StepResult result = step(progress.consumed_samples, step_rates);
     if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
     count(result, seconds_since(start), progress);
     end = end_after(iteration);
     if (iteration % options_.log_interval == 0 || end) {
       summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-      record(reporter, iteration, progress.interval, result, step_rates.learning_rate);
+      record(reporter, iteration, progress, result, step_rates.learning_rate);
     }
-    const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
-    if (valid_batches_ && end != EndOfRun::kInterrupted && (is_due || end)) {
-      if (const auto evaluation = evaluate(iteration)) {
-        summary.valid_loss = evaluation->loss;
-        reporter.evaluation(*evaluation);
-      } else {
-        end = EndOfRun::kInterrupted;
-      }
-    }
-    const double seconds_per_step = summary.seconds / static_cast<double>(iteration);
+    // An end within an interval leaves it open: the run that goes on closes it as if there had been no end.
+    if (iteration % options_.log_interval == 0) progress.interval = {};
+    evaluate_if_due(reporter, iteration, progress, end);
+    save_if_due(reporter, iteration, progress, end);
+    const double seconds_per_step = summary.seconds / static_cast<double>(summary.num_iterations);
     reporter.progress(iteration, options_.train_iters, result.loss,
                       static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
   }
   summary.end = end.value_or(EndOfRun::kAllSteps);
+  summary.failed_save = saver_->failure();
   const auto tokens_per_step = static_cast<double>(options_.global_batch_size * options_.seq_length);
   if (progress.num_measured > 0) {
     summary.tokens_per_s = tokens_per_step * static_cast<double>(progress.num_measured) / progress.measured_seconds;

@@ -142,7 +142,7 @@ TEST_F(ViewPipeline, RefusesWhatItCannotDraw) {
                 "multiple of 8, or one that leaves a last group of at least 8, found 12); nearest: 8\n");
   EXPECT_EQ(
       refusal(with(kSizes, {"--out", "x.gif"})),
-      begin + "--out: the ending says what to write (expected FILE.svg, .html, .png, .txt or .json, found 'x.gif')\n");
+      begin + "--out: the ending says what to write (expected FILE.svg, .html, .png, .txt or .json, found x.gif)\n");
   EXPECT_EQ(refusal({"--data", "nowhere"}), "error: nowhere: is no folder (expected a folder of dump_pp_data)\n");
   EXPECT_NE(refusal(with(kSizes, {"--exchange", "0.1"})).find("needs --config"), std::string::npos);
   EXPECT_NE(refusal(with(kSizes, {"--iteration", "3"})).find("--iteration: chooses among the files of --data"),
