@@ -70,6 +70,7 @@ Json summary_json(const data::PrepareSummary& summary) {
           {"documents", summary.num_documents},
           {"tokens", summary.num_tokens},
           {"bytes", summary.num_bytes},
+          {"resumed_bytes", summary.num_resumed_bytes},
           {"held_out_tokens", summary.num_held_out_tokens},
           {"left_out_copies", summary.num_skipped_files},
           {"not_text", summary.not_text},
@@ -139,6 +140,8 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   }
   fmt::print("{} documents, {} tokens from {} in {}\n", format_count(summary.num_documents),
              format_count(summary.num_tokens), format_bytes(summary.num_bytes), format_duration(summary.seconds));
+  if (summary.num_resumed_bytes > 0)
+    fmt::print("{} of it by an earlier call\n", format_bytes(summary.num_resumed_bytes));
   if (summary.num_held_out_tokens > 0) fmt::print("{} tokens held out\n", format_count(summary.num_held_out_tokens));
   print_left_out(summary);
   for (const std::string& path : summary.outputs) fmt::print("wrote {}\n", path);

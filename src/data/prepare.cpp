@@ -14,6 +14,7 @@
 #include "data/indexed_writer.hpp"
 #include "data/near_duplicates.hpp"
 #include "data/ordered_pipeline.hpp"
+#include "data/prepare_progress.hpp"
 #include "data/sentences.hpp"
 #include "data/tokenizers/make_tokenizer.hpp"
 
@@ -92,6 +93,7 @@ struct EncodedDocuments {
   std::vector<std::int64_t> sequences_of_document;
   std::int64_t num_text_bytes = 0;
   std::int64_t num_bytes_taken = 0;
+  ReadPosition next;  // in the input, behind them
 };
 
 /// Documents to tokens. Safe to use from several threads.
@@ -127,10 +129,10 @@ class DocumentEncoder {
 };
 
 std::unique_ptr<IndexedWriter> make_writer(const std::string& prefix, const PrepareOptions& options,
-                                           const Tokenizer& tokenizer) {
+                                           const Tokenizer& tokenizer, const WriterProgress& from) {
   const fs::path folder = fs::path(prefix).parent_path();
   if (!folder.empty()) make_folder(folder);
-  return std::make_unique<IndexedWriter>(prefix + suffix(options), token_type_for(tokenizer.vocab_size()));
+  return std::make_unique<IndexedWriter>(prefix + suffix(options), token_type_for(tokenizer.vocab_size()), from);
 }
 
 void write(const EncodedDocuments& documents, IndexedWriter& writer) {
@@ -144,6 +146,21 @@ void write(const EncodedDocuments& documents, IndexedWriter& writer) {
     }
     writer.end_document();
   }
+}
+
+/// Everything that the output depends on.
+std::string signature_of(const PrepareOptions& options, const InputList& inputs) {
+  std::string tokenizer_files;
+  for (const std::string& path :
+       {options.tokenizer.model, options.tokenizer.vocab_file, options.tokenizer.merge_file}) {
+    std::error_code ignored;
+    const fs::path file = fs::is_directory(path, ignored) ? fs::path(path) / "tokenizer.json" : fs::path(path);
+    tokenizer_files += fmt::format("{} {}\n", path, fs::last_write_time(file, ignored).time_since_epoch().count());
+  }
+  return fmt::format("{}\n{}{} {} {} {} {} {} {}\n{}\n{}", options.tokenizer.type, tokenizer_files,
+                     options.tokenizer.vocab_size, static_cast<int>(options.tokenizer.around_text), options.json_key,
+                     static_cast<int>(options.sentences), static_cast<int>(options.copies), options.append_eod,
+                     options.held_out_fraction, fmt::join(options.held_out, "\n"), signature_of(inputs));
 }
 
 /// The work of prepare(), step by step.
@@ -165,13 +182,16 @@ class Preparation {
     summary_.num_skipped_files = inputs_.num_links;
     // Held-out text first: every training file is judged against it.
     read_held_out();
-    const auto train = make_writer(options_.output_prefix, options_, *tokenizer_);
+    const PrepareStateFile state_file(options_.output_prefix + suffix(options_) + ".progress.json",
+                                      signature_of(options_, inputs_));
+    const PrepareState state = state_file.load().value_or(PrepareState());
+    const auto train = make_writer(options_.output_prefix, options_, *tokenizer_, state.written);
     std::unique_ptr<IndexedWriter> held_out;
     if (!held_out_.empty()) {
-      held_out = make_writer(options_.held_out_prefix, options_, *tokenizer_);
+      held_out = make_writer(options_.held_out_prefix, options_, *tokenizer_, {});
       write_held_out(*held_out);
     }
-    encode_all(*train);
+    encode_all(*train, state, state_file);
     if (summary_.num_documents == 0) {
       throw UserError(fmt::format("{}: holds no text to train on", fmt::join(options_.inputs, ", ")),
                       ExitCode::kWrongInput);
@@ -181,6 +201,7 @@ class Preparation {
     if (held_out) held_out->complete();
     publish(*train);
     if (held_out) publish(*held_out);
+    state_file.remove();
     summary_.num_tokens = train->num_tokens();
     if (held_out) summary_.num_held_out_tokens = held_out->num_tokens();
     summary_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -210,8 +231,15 @@ class Preparation {
     write(documents, writer);
   }
 
-  void encode_all(IndexedWriter& train) {
-    DocumentReader reader(inputs_.files, {});
+  void encode_all(IndexedWriter& train, const PrepareState& from, const PrepareStateFile& state_file) {
+    judge_again(from.position.file);
+    DocumentReader reader(inputs_.files, from.position);
+    summary_.num_documents = from.num_documents;
+    summary_.num_bytes = summary_.num_resumed_bytes = from.num_text_bytes;
+    std::int64_t num_bytes_saved = 0;
+    // Standard input cannot be read a second time.
+    const bool may_resume = std::none_of(inputs_.files.begin(), inputs_.files.end(),
+                                         [](const InputFile& file) { return file.path == kStandardInput; });
     const DocumentEncoder encoder(options_, *tokenizer_);
     const int num_threads = options_.num_threads > 0
                                 ? options_.num_threads
@@ -229,12 +257,28 @@ class Preparation {
       summary_.num_documents += std::ssize(documents.sequences_of_document);
       summary_.num_bytes += documents.num_text_bytes;
       if (progress_) progress_(documents.num_bytes_taken, inputs_.num_bytes);
+      if (num_bytes_saved == 0) num_bytes_saved = documents.num_bytes_taken;
+      if (may_resume && documents.num_bytes_taken - num_bytes_saved >= options_.save_bytes) {
+        num_bytes_saved = documents.num_bytes_taken;
+        state_file.save({documents.next, train.save_progress(), summary_.num_documents, summary_.num_bytes});
+      }
     });
+  }
+
+  /// Whole files that an earlier call has read: what is left out from here on depends on them.
+  void judge_again(std::size_t num_files) {
+    const std::vector<InputFile> files(inputs_.files.begin(),
+                                       inputs_.files.begin() + static_cast<std::ptrdiff_t>(num_files));
+    const auto is_whole = [](const InputFile& file) { return file.kind == DocumentKind::kWholeFile; };
+    if (std::none_of(files.begin(), files.end(), is_whole)) return;
+    DocumentReader reader(files, {});
+    while (auto batch = reader.next()) judge(*batch);
   }
 
   EncodedDocuments encoded(const TextBatch& batch, const DocumentEncoder& encoder) const {
     EncodedDocuments documents;
     documents.num_bytes_taken = batch.num_bytes_taken;
+    documents.next = batch.next;
     const InputFile& file = inputs_.files[batch.file];
     for (std::size_t i = 0; i < batch.items.size(); ++i) {
       if (file.kind == DocumentKind::kJsonLines) {
