@@ -27,7 +27,10 @@ class TinyRun : public ::testing::Test {
     std::ofstream text(folder_ / "text.txt");
     for (int i = 0; i < 400; ++i) text << "the quick brown fox number " << i % 10 << " jumps over the lazy dog. ";
     text.close();
-    data::prepare({.inputs = {(folder_ / "text.txt").string()}, .output_prefix = (folder_ / "text").string()}, {});
+    data::PrepareOptions prepared;
+    prepared.inputs = {(folder_ / "text.txt").string()};
+    prepared.output_prefix = (folder_ / "text").string();
+    data::prepare(prepared, {});
   }
   void TearDown() override {
     std::filesystem::remove_all(folder_);
