@@ -96,6 +96,7 @@ std::string json_line(const IterationRecord& record) {
 std::string json_line(const EvaluationRecord& record) {
   nlohmann::ordered_json json;
   json["iteration"] = record.iteration;
+  json["consumed_samples"] = record.consumed_samples;
   json["eval_split"] = record.split;
   json["eval_loss"] = number(record.loss);
   json["eval_tokens"] = record.num_tokens;

@@ -33,6 +33,7 @@ struct IterationRecord {
 
 struct EvaluationRecord {
   std::int64_t iteration = 0;
+  std::int64_t consumed_samples = 0;
   std::string split;
   double loss = 0.0;
   std::int64_t num_tokens = 0;

@@ -68,6 +68,7 @@ RunOptions run_options(const config::Experiment& experiment) {
   if (const auto minutes = experiment.get_optional_int("exit_duration_in_mins"))
     options.exit_after_s = static_cast<double>(*minutes) * kSecondsPerMinute;
   options.save = save_options(experiment);
+  options.tensorboard = tensorboard_options(experiment);
   options.log_interval = experiment.get_int("log_interval");
   options.log_avg_skip_iterations = experiment.get_int("log_avg_skip_iterations");
   options.on_nonfinite =

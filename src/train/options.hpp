@@ -9,6 +9,7 @@
 #include "ops/zone.hpp"
 #include "train/learning_rate.hpp"
 #include "train/save_options.hpp"
+#include "train/tensorboard.hpp"
 
 namespace primus::train {
 
@@ -40,6 +41,7 @@ struct RunOptions {
   enum class Documents { kNotMarked, kByEod } documents = Documents::kNotMarked;  // what prediction depths may cross
   data::DataOptions data;
   SaveOptions save;
+  TensorBoardOptions tensorboard;
 
   std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
   std::int64_t train_samples() const { return train_iters * global_batch_size; }
