@@ -99,7 +99,8 @@ begin_work() {
 
 packages=(g++ cmake ninja-build ccache pkgconf python3 python3-venv ca-certificates
   libopenmpi-dev openmpi-bin libyaml-cpp-dev libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-  libgtest-dev libgmock-dev libbenchmark-dev)
+  libgtest-dev libgmock-dev libbenchmark-dev
+  libpcre2-dev libicu-dev libsentencepiece-dev zlib1g-dev libzstd-dev)
 
 # A tool that somebody installed in another way is as good as its package.
 present_without_package() {
@@ -110,7 +111,7 @@ present_without_package() {
     python3-venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
     ca-certificates) [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ] ;;
     # Without dpkg nobody can be asked about libraries; CMake names the one it does not find.
-    lib* | nlohmann-json3-dev) ! command -v dpkg-query >/dev/null ;;
+    lib* | nlohmann-json3-dev | zlib1g-dev) ! command -v dpkg-query >/dev/null ;;
     openmpi-bin) command -v mpirun >/dev/null ;;
     *) return 1 ;;
   esac

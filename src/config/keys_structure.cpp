@@ -80,12 +80,14 @@ constexpr Key kTokenizer[] = {
             "ByteTokenizer|NullTokenizer|HuggingFaceTokenizer|DeepSeekV2Tokenizer|DeepSeekV3Tokenizer|DeepSeekV4Tokenizer|KimiK2Tokenizer|"
             "MixtralTokenizer|Llama2Tokenizer|Llama3Tokenizer|Llama4Tokenizer|Lfm2Tokenizer|GPT2BPETokenizer|SentencePieceTokenizer|"
             "GPTSentencePieceTokenizer|TikTokenizer|BertWordPieceLowerCase|BertWordPieceCase|MultimodalTokenizer|NullMultimodalTokenizer|SFTTokenizer",
-            "null|ByteTokenizer|NullTokenizer", "Tokenizer of the data.", "gives the vocabulary size of the known model families"),
-  works("tokenizer_model", kText, "null", "", "Model name or folder of the tokenizer.", "gives the vocabulary size of the known model families"),
+            "null|ByteTokenizer|NullTokenizer|HuggingFaceTokenizer|DeepSeekV2Tokenizer|DeepSeekV3Tokenizer|DeepSeekV4Tokenizer|KimiK2Tokenizer|"
+            "MixtralTokenizer|Llama2Tokenizer|Llama3Tokenizer|Llama4Tokenizer|Lfm2Tokenizer|GPT2BPETokenizer|SentencePieceTokenizer|"
+            "GPTSentencePieceTokenizer", "Tokenizer of the data.", "gives the vocabulary size of the known model families"),
+  works("tokenizer_model", kText, "null", "", "File or folder of the tokenizer, or its name on a hub.", "files here give the vocabulary size, names that of the known model families; nothing is fetched"),
   works("vocab_size", kInt, "null", ">=1", "Tokens of the vocabulary before padding.", "null: the tokenizer's; 131072 with mock_data"),
   works("make_vocab_size_divisible_by", kInt, "128", ">=1", "The vocabulary is padded to a multiple of this and of the tensor-parallel size."),
-  planned("vocab_file", kText, "null", "", "Vocabulary file of the tokenizer."),
-  planned("merge_file", kText, "null", "", "Merges file of a byte-pair tokenizer."),
+  works("vocab_file", kText, "null", "", "GPT-2's vocab.json.", "beside merge_file"),
+  works("merge_file", kText, "null", "", "GPT-2's merges.txt.", "beside vocab_file"),
   planned("vocab_extra_ids", kInt, "0", ">=0", "Sentinel tokens added to the vocabulary."),
   planned_detail("tiktoken_pattern", kText, "null", "v1|v2", "Splitting pattern of a tiktoken vocabulary."),
   planned_detail("tiktoken_num_special_tokens", kInt, "1000", ">=0", "Special tokens of a tiktoken vocabulary."),

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "config/parse.hpp"
 #include "config/rules.hpp"
+#include "config/tokenizer_facts.hpp"
 
 namespace primus::config {
 namespace {
@@ -64,9 +65,36 @@ std::optional<std::int64_t> known_vocabulary(const std::string& type, const std:
   return std::nullopt;
 }
 
+/// What the tokenizer's files say, where they are on this machine.
+std::optional<TokenizerFacts> facts_of_files(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
+  try {
+    const TokenizerFiles files =
+        find_tokenizer_files({text("tokenizer_type"), text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+    if (files.kind == TokenizerKind::kNone) return std::nullopt;
+    return read_tokenizer_facts(files);
+  } catch (const UserError& error) {
+    context.report("tokenizer_model", fmt::format("cannot be read: {}", error.what()), "a tokenizer's files", "");
+    return std::nullopt;
+  }
+}
+
 void vocabulary(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::string type = experiment.get_optional_string("tokenizer_type").value_or("");
+  const std::size_t num_problems = context.problems().size();
+  const std::optional<TokenizerFacts> facts = facts_of_files(context);
+  if (context.problems().size() > num_problems) return;
+  if (facts && !experiment.is_null("vocab_size") && experiment.get_int("vocab_size") < facts->vocab_size) {
+    context.report("vocab_size", "is smaller than the tokenizer's vocabulary",
+                   fmt::format("at least {}", facts->vocab_size), "leave vocab_size out");
+    return;
+  }
+  if (facts && experiment.is_null("vocab_size")) {
+    context.set("vocab_size", {facts->vocab_size});
+    return;
+  }
   if (!experiment.is_null("vocab_size")) {
     if (type == "ByteTokenizer" && experiment.get_int("vocab_size") != 257) {
       context.report("vocab_size", "does not fit tokenizer_type ByteTokenizer", "257 (256 bytes and end of document)",

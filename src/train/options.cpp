@@ -1,10 +1,36 @@
 #include "train/options.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.hpp"
+#include "config/tokenizer_facts.hpp"
 #include "data/tokenizer.hpp"
 
 namespace primus::train {
 namespace {
+
+/// The end-of-document id; the tokenizer's files are read only where the run needs it.
+std::int64_t end_of_document(const config::Experiment& experiment) {
+  const std::string type = experiment.get_optional_string("tokenizer_type").value_or("");
+  if (!config::has_tokenizer_files(type)) {
+    return data::make_plain_tokenizer({.type = type, .model = "", .vocab_size = experiment.get_int("vocab_size")})
+        ->eod();
+  }
+  constexpr std::array<std::string_view, 3> kReaders = {"eod_mask_loss", "reset_position_ids", "reset_attention_mask"};
+  const auto* const reader =
+      std::find_if(kReaders.begin(), kReaders.end(), [&](std::string_view key) { return experiment.get_bool(key); });
+  if (reader == kReaders.end()) return data::kNoEod;
+  const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
+  const config::TokenizerFiles files =
+      config::find_tokenizer_files({type, text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+  const auto eod = files.kind == config::TokenizerKind::kNone ? std::nullopt : config::read_tokenizer_facts(files).eod;
+  if (eod) return *eod;
+  throw ConfigError({{.key = std::string(*reader),
+                      .message = "needs the id that ends a document, which the tokenizer's files do not tell",
+                      .expected = "an eos_token in a tokenizer_config.json beside the tokenizer",
+                      .found = text("tokenizer_model")}});
+}
 
 data::DataOptions data_options(const config::Experiment& experiment, const RunOptions& options) {
   data::DataOptions data;
@@ -21,10 +47,8 @@ data::DataOptions data_options(const config::Experiment& experiment, const RunOp
                                             .global_batch_size = options.global_batch_size,
                                             .eval_interval = options.eval_interval.value_or(0),
                                             .eval_iters = options.eval_iters});
-  const auto tokenizer = data::make_tokenizer(
-      {.type = experiment.get_string("tokenizer_type"), .model = "", .vocab_size = experiment.get_int("vocab_size")});
   data.vocab_size = experiment.get_int("vocab_size");
-  data.eod = tokenizer->eod();
+  data.eod = end_of_document(experiment);
   data.eod_mask_loss = experiment.get_bool("eod_mask_loss");
   data.reset_position_ids = experiment.get_bool("reset_position_ids");
   data.reset_attention_mask = experiment.get_bool("reset_attention_mask");
@@ -76,6 +100,9 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.weight_decay = weight_decay_schedule(experiment, options.train_samples());
   options.per_layer_log =
       experiment.get_bool("moe_per_layer_logging") ? RunOptions::PerLayerLog::kYes : RunOptions::PerLayerLog::kNo;
+  if (experiment.get_bool("log_params_norm")) options.params_norm = RunOptions::LogNorm::kYes;
+  if (experiment.get_bool("log_num_zeros_in_grad")) options.gradient_zeros = RunOptions::LogZeros::kYes;
+  options.memory_interval = experiment.get_optional_int("log_memory_interval");
   options.determinism =
       experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;
   options.zone_timers = experiment.get_int("timing_log_level") > 0 ? ops::ZoneTimers::kOn : ops::ZoneTimers::kOff;

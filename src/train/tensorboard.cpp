@@ -105,6 +105,8 @@ void TensorBoard::step(const IterationRecord& record) {
   values.add_both(options_.loss_scale, "loss-scale", record.loss_scale);
   values.add_both(options_.world_size, "world-size", 1.0);
   values.add_both("grad-norm", record.grad_norm);
+  if (record.num_zero_gradients) values.add_both("num-zeros", static_cast<double>(*record.num_zero_gradients));
+  if (record.params_norm) values.add_both("params-norm", *record.params_norm);
   if (options_.memory == Series::kYes) {
     values.add("mem-reserved-bytes", static_cast<double>(record.reserved_bytes));
     values.add("mem-max-allocated-bytes", static_cast<double>(record.held_bytes));

@@ -6,6 +6,7 @@
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "model/flops.hpp"
+#include "ops/adamw/adamw.hpp"
 #include "ops/device.hpp"
 #include "schedule/algorithms.hpp"
 #include "train/batches.hpp"
@@ -25,6 +26,31 @@ double seconds_since(Clock::time_point start) {
 std::string launchers_yaml(const std::string& run_folder) {
   const std::filesystem::path path = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
   return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
+
+/// Of the trained weights.
+double parameters_norm(const nn::ParameterStore& parameters) {
+  at::Tensor square_sum_1 = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()));
+  for (const auto& parameter : parameters.all()) {
+    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
+  }
+  return std::sqrt(square_sum_1.item<double>());
+}
+
+std::int64_t num_zero_gradients(const nn::ParameterStore& parameters) {
+  std::int64_t num_zeros = 0;
+  for (const auto& parameter : parameters.all()) {
+    const at::Tensor& gradient = parameter->gradient();
+    if (gradient.defined()) num_zeros += gradient.eq(0).sum().item<std::int64_t>();
+  }
+  return num_zeros;
+}
+
+std::string memory_line(std::int64_t iteration, const ops::DeviceMemory& memory) {
+  constexpr double kMegabyte = 1024.0 * 1024.0;
+  return fmt::format("[Rank 0] (after {} iterations) memory (MB) | max allocated: {:.2f} | max reserved: {:.2f}",
+                     iteration, static_cast<double>(memory.peak_bytes) / kMegabyte,
+                     static_cast<double>(memory.reserved_bytes) / kMegabyte);
 }
 
 }  // namespace
@@ -163,6 +189,9 @@ IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval
   }
   if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
   if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
+  if (options_.params_norm == RunOptions::LogNorm::kYes) record.params_norm = parameters_norm(*parameters_);
+  if (options_.gradient_zeros == RunOptions::LogZeros::kYes)
+    record.num_zero_gradients = num_zero_gradients(*parameters_);
   return record;
 }
 
@@ -279,6 +308,8 @@ RunSummary Trainer::run(Reporter& reporter) {
       summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
       reporter.iteration(record(iteration, progress.interval, progress, result, step_rates.learning_rate));
     }
+    if (options_.memory_interval && iteration % *options_.memory_interval == 0)
+      reporter.message(memory_line(iteration, ops::device_memory(device_)));
     // An end within an interval leaves it open: the run that goes on closes it as if there had been no end.
     if (iteration % options_.log_interval == 0) progress.interval = {};
     evaluate_if_due(reporter, iteration, progress, end);

@@ -186,7 +186,7 @@ TEST_F(Prepare, NamesWhatIsWrongAndLeavesNothing) {
   options_.inputs = {};
   EXPECT_THAT(message(), HasSubstr("no input"));
   options_ = good;
-  options_.tokenizer_type = "BiteTokenizer";
+  options_.tokenizer.type = "BiteTokenizer";
   EXPECT_THAT(message(), HasSubstr("did you mean 'ByteTokenizer'?"));
   options_ = good;
   options_.held_out = {in_ / "none"};
