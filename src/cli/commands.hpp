@@ -84,6 +84,7 @@ extern const Command kCheckpointInfo;
 extern const Command kCheckpointVerify;
 extern const Command kCheckpointLogits;
 extern const Command kViewLoss;
+extern const Command kViewPipeline;
 extern const Command kConfigShow;
 extern const Command kConfigDiff;
 extern const Command kConfigParams;

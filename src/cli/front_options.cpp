@@ -69,7 +69,7 @@ struct Group {
 constexpr std::array<Group, 3> kGroups = {{{"checkpoint", "weights and checkpoints"},
                                            {"config", "experiments and keys"},
                                            {"data", "texts, tokenizers, data sets"}}};
-constexpr std::ptrdiff_t kMostLinesOfAGroup = 6;
+constexpr std::ptrdiff_t kMostLinesOfAGroup = 5;
 
 /// A line a command; one line for a large group, whose own help says more.
 std::string command_lines() {
