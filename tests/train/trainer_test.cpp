@@ -29,7 +29,7 @@ class TrainerTest : public TinyRun {
       for (int j = 0; j < 3 + i % 7; ++j) text << static_cast<char>('a' + (i * (j + 3) + j * j) % 26);
       inputs.push_back(file.string());
     }
-    data::prepare({.inputs = inputs, .output_prefix = (folder_ / "short").string()}, {});
+    prepare(inputs, (folder_ / "short").string());
     return (folder_ / "short_text_document").string();
   }
 };
@@ -342,7 +342,7 @@ TEST_F(TrainerTest, NormsZerosAndMemoryAreLoggedOnRequest) {
   for (const auto& parameter : trainer.parameters().all()) {
     if (!parameter->gradient().defined()) continue;
     squares += parameter->weight.to(at::kDouble).square().sum().item<double>();
-    num_zeros += (parameter->gradient() == 0).sum().item<std::int64_t>();
+    num_zeros += parameter->gradient().eq(0).sum().item<std::int64_t>();
   }
   const std::string metrics = read_file(folder_ / "t/t/run/metrics.jsonl");
   const auto last = [&](const std::string& key) {
