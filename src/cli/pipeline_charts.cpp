@@ -138,8 +138,8 @@ DrawnPipeline draw_sizes(const PipelineOptions& options) {
   DrawnPipeline drawn;
   std::vector<Algorithm> chosen = named_algorithms(options.schedules);
   if (chosen.empty()) chosen.push_back(options.num_chunks > 1 ? Algorithm::kInterleaved : Algorithm::k1F1B);
-  drawn.picture.title =
-      fmt::format("Pipeline of {} ranks, {} micro-batches", options.num_ranks, options.num_micro_batches);
+  drawn.picture.title = fmt::format("Pipeline of {}, {}", view::counted(options.num_ranks, "rank"),
+                                    view::counted(options.num_micro_batches, "micro-batch"));
   for (const Algorithm algorithm : chosen) {
     Plan plan{{.algorithm = algorithm,
                .num_ranks = options.num_ranks,

@@ -18,6 +18,7 @@
 #include "cli/pipeline_charts.hpp"
 #include "config/parse.hpp"
 #include "view/pipeline_json.hpp"
+#include "view/pipeline_labels.hpp"
 #include "view/pipeline_page.hpp"
 #include "view/pipeline_svg.hpp"
 #include "view/pipeline_text.hpp"
@@ -194,8 +195,8 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
     fmt::print("{}", text_of(drawn, terminal_width(), paints() ? view::Paint::kColoured : view::Paint::kPlain));
   } else {
     for (const view::PipelineChart& chart : drawn.picture.charts)
-      fmt::print("{}: step {} {}, mean bubble {:.2f} %\n", chart.name, chart.step, drawn.picture.time_unit,
-                 100.0 * chart.mean_bubble());
+      fmt::print("{}: step {} {}, mean bubble {:.2f} %\n", chart.name, view::figure(chart.step),
+                 drawn.picture.time_unit, 100.0 * chart.mean_bubble());
     fmt::print("picture  {}\n", options.out);
   }
   return 0;

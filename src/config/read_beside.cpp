@@ -132,15 +132,10 @@ constexpr Row kRows[] = {
      "offload_modules min_offloaded_tensor_size activation_offload_fraction delta_offload_bytes_across_pp_ranks "
      "fine_grained_offloading_max_inflight_offloads delay_offload_until_cuda_graph"},
     // Data and tokenizers.
-    {"retro_add_retriever", "retriever_seq_length"},
-    {"vision_pretraining", "sample_rate"},
     {"fim_data",
      "fim_rate fim_spm_rate fim_fragment_rate fim_split_sample fim_no_prefix fim_prefix_token fim_middle_token "
      "fim_suffix_token fim_pad_token fim_eod_token"},
     {"tokenizer_type=TikTokenizer", "tiktoken_pattern tiktoken_num_special_tokens tiktoken_special_tokens"},
-    {"tokenizer_type=HuggingFaceTokenizer", "tokenizer_hf_no_include_special_tokens"},
-    {"tokenizer_type=SentencePieceTokenizer|GPTSentencePieceTokenizer|Llama2Tokenizer",
-     "tokenizer_sentencepiece_legacy tokenizer_sentencepiece_ignore_extra_whitespaces"},
     {"sft stage",
      "chat_template sft_tokenizer_prompt_format sft_dataset_name sft_dataset_split sft_conversation_format "
      "sft_bridge_compat_inline_bos sft_sanitize_nan_grads enable_fused_linear_ce"},

@@ -368,14 +368,26 @@ std::vector<LayerKind> layer_kinds(const config::Value& moe_layer_freq, std::int
   return kinds;
 }
 
+namespace {
+
+/// Rows of the embedding: as given, as many as there are tokens, or padded so that every tensor-parallel rank has as
+/// many.
+std::int64_t padded_vocab_size(const Experiment& experiment) {
+  const std::int64_t vocab_size = experiment.get_int("vocab_size");
+  if (const auto given = experiment.get_optional_int("padded_vocab_size")) return *given;
+  if (!experiment.get_bool("pad_vocab_size")) return vocab_size;
+  return round_up(vocab_size, experiment.get_int("make_vocab_size_divisible_by") *
+                                  experiment.get_int("tensor_model_parallel_size"));
+}
+
+}  // namespace
+
 ModelSpec build_model_spec(const Experiment& experiment) {
   ModelSpec spec;
   spec.hidden_size = experiment.get_int("hidden_size");
   spec.seq_length = experiment.get_int("seq_length");
   spec.vocab_size = experiment.get_int("vocab_size");
-  const std::int64_t tensor_parallel = experiment.get_int("tensor_model_parallel_size");
-  spec.padded_vocab_size =
-      round_up(spec.vocab_size, experiment.get_int("make_vocab_size_divisible_by") * tensor_parallel);
+  spec.padded_vocab_size = padded_vocab_size(experiment);
   spec.dense_ffn_hidden_size = dense_ffn(experiment, spec.hidden_size);
   spec.norm_epsilon = experiment.get_double("layernorm_epsilon");
   spec.init_std = experiment.get_double("init_method_std");

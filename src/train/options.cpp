@@ -13,6 +13,9 @@ namespace {
 /// The end-of-document id; the tokenizer's files are read only where the run needs it.
 std::int64_t end_of_document(const config::Experiment& experiment) {
   const std::string type = experiment.get_optional_string("tokenizer_type").value_or("");
+  if (type == "NullTokenizer") {
+    if (const auto eod = experiment.get_optional_int("null_tokenizer_eod_id")) return *eod;
+  }
   if (!config::has_tokenizer_files(type)) {
     return data::make_plain_tokenizer({.type = type, .model = "", .vocab_size = experiment.get_int("vocab_size")})
         ->eod();

@@ -9,12 +9,19 @@
 namespace primus::view {
 namespace {
 
+/// "1 activation", "11.5 activations", "3.2 GB".
+std::string amount(double value, const std::string& unit) {
+  const std::string text = figure(value);
+  const bool is_one = text == "1" && unit.ends_with("s");
+  return fmt::format("{} {}", text, is_one ? unit.substr(0, unit.size() - 1) : unit);
+}
+
+}  // namespace
+
 std::string counted(int count, std::string_view noun) {
   const std::string_view plural = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
   return fmt::format("{} {}{}", format_count(count), noun, plural);
 }
-
-}  // namespace
 
 std::string figure(double value) {
   const double size = std::abs(value);
@@ -32,7 +39,7 @@ std::string chart_facts(const PipelineChart& chart, const PipelinePicture& pictu
   text += fmt::format(", {}; step {} {}; mean bubble {:.2f} %", counted(chart.num_micro_batches, "micro-batch"),
                       figure(chart.step), picture.time_unit, 100.0 * chart.mean_bubble());
   if (chart.formula_bubble) text += fmt::format(" (formula {:.2f} %)", 100.0 * *chart.formula_bubble);
-  if (const auto peak = chart.peak_memory()) text += fmt::format("; peak {} {}", figure(*peak), picture.memory_unit);
+  if (const auto peak = chart.peak_memory()) text += "; peak " + amount(*peak, picture.memory_unit);
   if (!chart.note.empty()) text += "; " + chart.note;
   return text;
 }
@@ -42,7 +49,7 @@ std::string rank_facts(const PipelineChart& chart, std::size_t rank, const Pipel
   std::string text = fmt::format("rank {}: forward {}, backward {}", rank, figure(row.forward), figure(row.backward));
   if (row.weight_grad > 0.0) text += fmt::format(", weight gradients {}", figure(row.weight_grad));
   text += fmt::format(" {}; bubble {:.2f} %", picture.time_unit, 100.0 * chart.bubble(row));
-  if (row.memory) text += fmt::format("; peak {} {}", figure(*row.memory), picture.memory_unit);
+  if (row.memory) text += "; peak " + amount(*row.memory, picture.memory_unit);
   return text;
 }
 

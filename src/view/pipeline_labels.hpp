@@ -2,6 +2,7 @@
 // Sentences and figures about charts, the same in every form of a picture.
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "view/pipeline_chart.hpp"
 
@@ -9,6 +10,9 @@ namespace primus::view {
 
 /// A time or an amount for people: four significant digits, thousands apart.
 std::string figure(double value);
+
+/// "3 ranks", "1 rank", "2 micro-batches".
+std::string counted(int count, std::string_view noun);
 
 /// "8 ranks, 2 chunks each, 32 micro-batches; step 319.5 forwards; mean bubble 9.86 %; ..."
 std::string chart_facts(const PipelineChart& chart, const PipelinePicture& picture);

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/files.hpp"
+#include "base/text.hpp"
 #include "cli/program.hpp"
 #include "config/test_folder.hpp"
 
@@ -149,6 +151,29 @@ TEST_F(ViewPipeline, RefusesWhatItCannotDraw) {
             std::string::npos);
   EXPECT_NE(refusal({"--stages", "1000000", "--micro-batches", "1000000"}).find("the table would be too large"),
             std::string::npos);
+}
+
+// Every picture of the documentation is what the command below it draws.
+TEST_F(ViewPipeline, TheDocumentationsPicturesAreCurrent) {
+  const std::string root = PRIMUS_SOURCE_DIR;
+  const bool updates = std::getenv("PRIMUS_UPDATE_GOLDEN") != nullptr;
+  int num_pictures = 0;
+  for (const char* page : {"docs/schedules.md", "docs/pictures.md"}) {
+    for (const std::string& line : split(read_file(root + "/" + page), '\n')) {
+      if (!line.starts_with("primus-cli view pipeline") || line.find("--out docs/pictures/") == std::string::npos)
+        continue;
+      Words words = split(line, ' ');
+      words.erase(words.begin());
+      const std::string picture = root + "/" + words.back();
+      words.back() = updates ? picture : (folder_.path() / "picture.svg").string();
+      const ProgramResult result = run_program(words, root);
+      ASSERT_EQ(result.code, 0) << result.err;
+      EXPECT_TRUE(read_file(words.back()) == read_file(picture)) << line;
+      EXPECT_LT(std::filesystem::file_size(picture), 250'000U) << picture;
+      ++num_pictures;
+    }
+  }
+  EXPECT_EQ(num_pictures, 3);
 }
 
 // Fifty milliseconds are the bound of views up to sixteen stages; here the best of a few, on a machine that may be

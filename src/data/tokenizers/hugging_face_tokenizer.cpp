@@ -11,8 +11,11 @@ namespace {
 // Places in a piece are 32 bits wide in the model and in ICU.
 constexpr std::size_t kLongestText = std::size_t{1} << 30;
 
-// An id far beyond the others would make a table of nothing.
-constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
+/// Ids may have gaps, but one far beyond the others would make a table of nothing.
+std::int64_t most_ids(std::size_t num_tokens) {
+  constexpr std::int64_t kGap = 1 << 16;
+  return kGap + 4 * static_cast<std::int64_t>(num_tokens);
+}
 
 std::pair<std::string, std::string> merge_of(const JsonPart& part) {
   if (part.value().is_array()) {
@@ -86,9 +89,10 @@ std::unique_ptr<BpeModel> HuggingFaceTokenizer::read_model(const JsonPart& part,
   if (part.boolean_or("byte_fallback", false)) description.fallback = BpeDescription::Fallback::kBytes;
   if (part.boolean_or("ignore_merges", false)) description.whole = BpeDescription::Whole::kLookedUp;
   if (!vocabulary.value().is_object()) vocabulary.fail("is no object", "tokens and their ids");
+  const std::int64_t id_limit = most_ids(vocabulary.value().size());
   for (const auto& [token, id] : vocabulary.value().items()) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= kMostIds) {
-      vocabulary.fail(fmt::format("gives '{}' no id", token), fmt::format("0 to {}", kMostIds - 1));
+    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= id_limit) {
+      vocabulary.fail(fmt::format("gives '{}' no id", token), fmt::format("0 to {}", id_limit - 1));
     }
     const auto place = id.get<std::size_t>();
     if (place >= tokens_.size()) tokens_.resize(place + 1);
@@ -109,9 +113,11 @@ void HuggingFaceTokenizer::read_added(const JsonPart& part) {
   std::vector<std::string> raw_texts;
   std::vector<std::string> normalized_texts;
   TextWorkspace workspace;
-  for (AddedToken& token : read_added_tokens(part)) {
+  std::vector<AddedToken> tokens = read_added_tokens(part);
+  const std::int64_t id_limit = most_ids(tokens_.size() + tokens.size());
+  for (AddedToken& token : tokens) {
     const auto place = static_cast<std::size_t>(token.id);
-    if (token.id >= kMostIds) part.fail(fmt::format("gives '{}' an id of {}", token.content, token.id));
+    if (token.id >= id_limit) part.fail(fmt::format("gives '{}' an id of {}", token.content, token.id));
     if (place >= tokens_.size()) tokens_.resize(place + 1);
     if (!tokens_[place].empty() && tokens_[place] != token.content) {
       part.fail(fmt::format("gives '{}' the id {}, which is that of '{}'", token.content, token.id, tokens_[place]));
