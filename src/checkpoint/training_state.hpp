@@ -14,6 +14,10 @@ inline constexpr const char* kWeight = "weight";
 inline constexpr const char* kMaster = "master";
 inline constexpr const char* kFirstMoment = "first_moment";
 inline constexpr const char* kSecondMoment = "second_moment";
+inline constexpr const char* kRowAverage = "row_average";  // SOAP's, and their eigenvectors
+inline constexpr const char* kColumnAverage = "column_average";
+inline constexpr const char* kRowBasis = "row_basis";
+inline constexpr const char* kColumnBasis = "column_basis";
 inline constexpr const char* kScaleEnding = "_scale";
 
 struct TrainingState {

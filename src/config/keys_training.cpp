@@ -5,6 +5,7 @@
 namespace primus::config::rows {
 namespace {
 
+constexpr std::string_view kOnTheHost = "the host is the only place where the step is offloaded to here: nothing is copied";
 constexpr std::string_view kByShape = "kernels are chosen by shape and device";
 
 constexpr Key kTraining[] = {
@@ -16,7 +17,7 @@ constexpr Key kTraining[] = {
   works("eval_iters", kInt, "32", ">=0", "Global batches of one evaluation; 0: none."),
   works("eval_interval", kInt, "2000", ">=1", "Steps between evaluations."),
   works("seed", kInt, "1234", "0..4294967295", "Keys every random number of the run."),
-  works("calculate_per_token_loss", kBool, "false", "", "Weight every token alike, instead of every micro-batch.", "always so here (docs/numerics.md)"),
+  no_effect("calculate_per_token_loss", kBool, "false", "", "Weight every token alike, instead of every micro-batch.", "every token always weighs alike (docs/numerics.md)"),
   works("check_for_nan_in_loss_and_grad", kBool, "true", "", "Stop when loss or gradient is not a number."),
   planned("check_for_spiky_loss", kBool, "false", "", "Stop when the loss jumps."),
   planned("check_for_large_grads", kBool, "false", "", "Stop when gradients jump."),
@@ -44,7 +45,7 @@ constexpr Key kTraining[] = {
 };
 
 constexpr Key kOptimizer[] = {
-  works_for("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "adam|sgd|muon|dist_muon|lion", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient.", "dist_muon is muon on one process; others than adam: on the CPU"),
+  works("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient.", "dist_muon is muon on one process; others than adam: on the CPU"),
   works("weight_decay", kReal, "0.01", ">=0", "Decoupled weight decay; vectors have none."),
   works("clip_grad", kReal, "1.0", ">=0", "Global gradient norm that is not exceeded; 0: no clipping."),
   works("adam_beta1", kReal, "0.9", "0..<1", "Decay of the first moment."),
@@ -63,12 +64,12 @@ constexpr Key kOptimizer[] = {
   works("muon_use_nesterov", kBool, "false", "", "Muon: Nesterov momentum."),
   works("muon_split_qkv", kBool, "true", "", "Muon: queries, keys and values apart."),
   works("muon_momentum", kReal, "0.95", "0..<1", "Muon: momentum."),
-  planned("optimizer_cpu_offload", kBool, "false", "", "Optimizer state and step on the host."),
-  planned_detail("optimizer_offload_fraction", kReal, "1.0", "0..1", "Part of the state on the host."),
-  planned_detail("use_torch_optimizer_for_cpu_offload", kBool, "false", "", "Which optimizer steps on the host."),
-  planned_detail("overlap_cpu_optimizer_d2h_h2d", kBool, "false", "", "Copies beside the host's step."),
-  planned_detail("pin_cpu_grads", kBool, "true", "", "Host gradients in page-locked memory."),
-  planned_detail("pin_cpu_params", kBool, "true", "", "Host parameters in page-locked memory."),
+  works("optimizer_cpu_offload", kBool, "false", "", "Optimizer state and step on the host.", "on the CPU, where they are anyway"),
+  no_effect("optimizer_offload_fraction", kReal, "1.0", "0..1", "Part of the state on the host.", kOnTheHost),
+  no_effect("use_torch_optimizer_for_cpu_offload", kBool, "false", "", "Which optimizer steps on the host.", kOnTheHost),
+  no_effect("overlap_cpu_optimizer_d2h_h2d", kBool, "false", "", "Copies beside the host's step.", kOnTheHost),
+  no_effect("pin_cpu_grads", kBool, "true", "", "Host gradients in page-locked memory.", kOnTheHost),
+  no_effect("pin_cpu_params", kBool, "true", "", "Host parameters in page-locked memory.", kOnTheHost),
   works("use_precision_aware_optimizer", kBool, "false", "", "Number types of gradients, master weights and moments by key.", "on the CPU (docs/numerics.md)"),
   works("main_grads_dtype", kText, "fp32", "fp32|bf16", "Number type in which main gradients are held."),
   works("main_params_dtype", kText, "fp32", "fp32|fp16", "Number type of the master weights."),

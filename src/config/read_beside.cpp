@@ -35,7 +35,6 @@ constexpr Row kRows[] = {
      "compress_rope_theta index_topk index_head_dim index_n_heads v4_indexer_distill_loss_coeff"},
     {"o_groups", "o_lora_rank"},
     {"hc_mult", "hc_use_sinkhorn hc_sinkhorn_iters hc_eps mtp_use_separate_hc_head"},
-    {"swiglu_limit", "v4_grouped_experts_support_clamped_swiglu"},
     {"enable_mhc_connections",
      "mhc_num_residual_streams mhc_sinkhorn_iterations mhc_init_gating_factor mhc_recompute_layer_num"},
     {"moe_latent_size", "latent_moe_use_norm"},
@@ -43,13 +42,11 @@ constexpr Row kRows[] = {
     {"hybrid_layer_pattern hybrid_override_pattern is_hybrid_model",
      "mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads mamba_training_ssm_states_dtype"},
     {"lfm_layer_types", "conv_L_cache conv_bias"},
-    {"mtp_num_layers", "mtp_layer_type mtp_loss_scaling_factor"},
+    {"mtp_num_layers", "mtp_layer_type mtp_loss_scaling_factor mtp_detach_heads mtp_use_repeated_layer mtp_hsm"},
     {"use_rope_scaling", "rope_scaling_factor"},
     {"qk_clip", "qk_clip_threshold qk_clip_alpha"},
-    {"use_mup",
-     "mup_base_hidden_size mup_base_head_dim mup_width_mult mup_attn_scale_power mup_embedding_mult mup_output_mult"},
+    {"use_mup", "mup_base_hidden_size mup_base_head_dim mup_attn_scale_power mup_embedding_mult mup_output_mult"},
     {"position_embedding_type=relative", "relative_attention_num_buckets relative_attention_max_distance"},
-    {"position_embedding_type=mrope", "mrope_section"},
     {"use_sink_attention", "sink_sliding_window sink_window_even_layers_only"},
     // Experts.
     {"moe_router_enable_expert_bias", "moe_router_bias_update_rule moe_router_bias_update_rate"},
@@ -88,9 +85,6 @@ constexpr Row kRows[] = {
      "muon_extra_scale_factor muon_scale_mode muon_num_ns_steps muon_use_nesterov "
      "muon_split_qkv muon_momentum muon_coefficient_type muon_scalar_optimizer"},
     {"optimizer=lion muon_scalar_optimizer=lion", "lion_beta1 lion_beta2"},
-    {"optimizer_cpu_offload",
-     "optimizer_offload_fraction use_torch_optimizer_for_cpu_offload overlap_cpu_optimizer_d2h_h2d pin_cpu_grads "
-     "pin_cpu_params"},
     {"decoupled_lr", "decoupled_min_lr"},
     {"multiple_validation_sets", "validation_set_names"},
     // Parallelism and communication.

@@ -39,7 +39,7 @@ std::string opening(const config::Experiment& experiment, const model::ModelSpec
   std::string depths;
   if (spec.num_mtp_layers > 0) {
     depths = fmt::format(" and {} in prediction depths",
-                         format_count(spec.num_mtp_layers * model::count_mtp_parameters(spec)));
+                         format_count(spec.num_mtp_parameter_sets() * model::count_mtp_parameters(spec)));
   }
   return fmt::format("{}: {} parameters ({} active){}, {} layers ({} MoE), {:.4g} MFLOP a token in training, {}",
                      experiment.exp_name, format_count(count.total), format_count(count.active), depths,

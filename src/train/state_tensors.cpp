@@ -5,11 +5,28 @@
 namespace primus::train {
 namespace {
 
+std::string kind_of(engine::StateTensor::Part part) {
+  switch (part) {
+    case engine::StateTensor::Part::kMaster:
+      return checkpoint::kMaster;
+    case engine::StateTensor::Part::kFirstMoment:
+      return checkpoint::kFirstMoment;
+    case engine::StateTensor::Part::kSecondMoment:
+      return checkpoint::kSecondMoment;
+    case engine::StateTensor::Part::kRowAverage:
+      return checkpoint::kRowAverage;
+    case engine::StateTensor::Part::kColumnAverage:
+      return checkpoint::kColumnAverage;
+    case engine::StateTensor::Part::kRowBasis:
+      return checkpoint::kRowBasis;
+    case engine::StateTensor::Part::kColumnBasis:
+      return checkpoint::kColumnBasis;
+  }
+  PRIMUS_CHECK(false, "part {}", static_cast<int>(part));
+}
+
 std::string kind_of(const engine::StateTensor& state) {
-  using Part = engine::StateTensor::Part;
-  const std::string kind = state.part == Part::kMaster        ? checkpoint::kMaster
-                           : state.part == Part::kFirstMoment ? checkpoint::kFirstMoment
-                                                              : checkpoint::kSecondMoment;
+  const std::string kind = kind_of(state.part);
   return state.holds == engine::StateTensor::Holds::kScales ? kind + checkpoint::kScaleEnding : kind;
 }
 

@@ -201,7 +201,7 @@ function draw(chart) {
       const left = x(rank.start[i]), w = (rank.end[i] - rank.start[i]) * scale, part = rank.part[i];
       const h = part ? rows.lane / 2 : rows.lane, y = part === 2 ? top + h : top, colour = colourOf(rank, i);
       pen.globalAlpha = picked < 0 || rank.mb[i] === picked ? 1 : 0.25;
-      pen.fillStyle = colour; pen.fillRect(left, y, w > 3 ? w - 0.7 : w + 0.4, h); drawn++;
+      pen.fillStyle = colour; pen.fillRect(left, y, w > 3 ? w - 0.7 : w + 0.4, part === 1 ? h - 0.7 : h); drawn++;
       if (w > 9 && h >= 9) labels.push([left + w / 2, y + h / 2, rank.mb[i], w, h, colour]);
     }
     pen.globalAlpha = 1; pen.textAlign = 'center';

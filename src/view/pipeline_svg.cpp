@@ -294,8 +294,9 @@ class PictureWriter {
       const double height = box.part == RowPart::kAll ? lane : 0.5 * lane;
       const double top = box.part == RowPart::kLower ? y + height : y;
       const Look look = look_of(box);
+      const double drawn_height = box.part == RowPart::kUpper ? height - 0.7 : height;  // a seam between the halves
       fmt::format_to(std::back_inserter(paths[look]), "M{:.1f} {:.1f}h{:.1f}v{:.1f}h{:.1f}z", x, top, width - seam,
-                     height, seam - width);
+                     drawn_height, seam - width);
       const std::string label = std::to_string(box.micro_batch);
       const double size = std::min({11.0, 0.85 * height, (width - 1.0) / text_width(label, 1.08)});
       if (size < kSmallestLabel) continue;

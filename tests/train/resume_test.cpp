@@ -86,7 +86,8 @@ class ResumeTest : public TinyRun {
 };
 
 TEST_F(ResumeTest, EveryOptimizer) {
-  for (const char* optimizer : {"adam", "sgd", "lion", "muon"}) compare({"--optimizer", optimizer});
+  for (const char* optimizer : {"adam", "sgd", "lion", "muon", "adaptive_muon", "soap"})
+    compare({"--optimizer", optimizer});
   compare({"--optimizer", "muon", "--muon_scalar_optimizer", "lion"});
   compare({"--weight_decay_incr_style", "cosine", "--start_weight_decay", "0.01", "--end_weight_decay", "0.1",
            "--decoupled_lr", "1e-2"});
@@ -96,6 +97,7 @@ TEST_F(ResumeTest, EveryPrecision) {
   compare({"--bf16", "True"});
   compare({"--bf16", "True", "--grad_reduce_in_bf16", "True"});
   compare({"--bf16", "True", "--optimizer", "muon"});
+  compare({"--bf16", "True", "--optimizer", "soap"});
   const Words narrow = {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer",
                         "True"};
   compare(with(narrow, {"--main_grads_dtype", "bf16", "--main_params_dtype", "fp16", "--exp_avg_dtype", "fp8",
@@ -123,6 +125,15 @@ TEST_F(ResumeTest, RecomputationDepthsAndMicroBatches) {
   compare({"--mtp_num_layers", "1"});
   compare({"--micro_batch_size", "1"});
   compare({"--micro_batch_size", "4"});
+}
+
+// Random draws go on where the run left them; so does what a step leaves behind in weights and biases.
+TEST_F(ResumeTest, OptionsWithRandomNumbersAndRulesBesideTheOptimizer) {
+  compare({"--hidden_dropout", "0.2", "--attention_dropout", "0.1"});
+  compare({"--mtp_num_layers", "2", "--mtp_hsm", "True"});
+  compare({"--qk_clip", "True", "--qk_clip_threshold", "0.01"});
+  compare({"--moe_router_enable_expert_bias", "True", "--moe_router_score_function", "sigmoid",
+           "--moe_router_bias_update_rule", "quantile"});
 }
 
 // A record every 3 steps: the sums of the one that the end cut are taken up again.
