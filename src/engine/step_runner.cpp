@@ -14,7 +14,10 @@ ExpertLoad expert_load(int layer, std::span<const std::int64_t> loads) {
   const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
                       static_cast<double>(loads.size());
   const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
-  return {layer, mean > 0.0 ? most / mean : 0.0, std::count(loads.begin(), loads.end(), std::int64_t{0})};
+  return {.layer = layer,
+          .max_over_mean = mean > 0.0 ? most / mean : 0.0,
+          .num_dead_experts = std::count(loads.begin(), loads.end(), std::int64_t{0}),
+          .num_tokens = {loads.begin(), loads.end()}};
 }
 
 bool is_optimizer_step(const schedule::Action& action) {

@@ -38,7 +38,8 @@ struct StepInput {
 struct ExpertLoad {
   int layer = 0;
   double max_over_mean = 0.0;
-  std::int64_t num_dead_experts = 0;  // got no token
+  std::int64_t num_dead_experts = 0;          // got no token
+  std::vector<std::int64_t> num_tokens = {};  // by expert
 };
 
 /// kSkippedOverflow: the loss scale was too large, which is no fault and mends itself.

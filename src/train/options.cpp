@@ -95,6 +95,7 @@ RunOptions run_options(const config::Experiment& experiment) {
   if (const auto minutes = experiment.get_optional_int("exit_duration_in_mins"))
     options.exit_after_s = static_cast<double>(*minutes) * kSecondsPerMinute;
   options.save = save_options(experiment);
+  options.tensorboard = tensorboard_options(experiment);
   options.log_interval = experiment.get_int("log_interval");
   options.log_avg_skip_iterations = experiment.get_int("log_avg_skip_iterations");
   options.on_nonfinite =
@@ -102,6 +103,9 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.weight_decay = weight_decay_schedule(experiment, options.train_samples());
   options.per_layer_log =
       experiment.get_bool("moe_per_layer_logging") ? RunOptions::PerLayerLog::kYes : RunOptions::PerLayerLog::kNo;
+  if (experiment.get_bool("log_params_norm")) options.params_norm = RunOptions::LogNorm::kYes;
+  if (experiment.get_bool("log_num_zeros_in_grad")) options.gradient_zeros = RunOptions::LogZeros::kYes;
+  options.memory_interval = experiment.get_optional_int("log_memory_interval");
   options.determinism =
       experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;
   options.zone_timers = experiment.get_int("timing_log_level") > 0 ? ops::ZoneTimers::kOn : ops::ZoneTimers::kOff;

@@ -9,6 +9,7 @@
 #include "ops/zone.hpp"
 #include "train/learning_rate.hpp"
 #include "train/save_options.hpp"
+#include "train/tensorboard.hpp"
 
 namespace primus::train {
 
@@ -30,6 +31,9 @@ struct RunOptions {
   std::int64_t log_avg_skip_iterations = 0;  // left out of averages: the first steps warm caches up
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
   WeightDecaySchedule weight_decay;
+  enum class LogNorm { kNo, kYes } params_norm = LogNorm::kNo;
+  enum class LogZeros { kNo, kYes } gradient_zeros = LogZeros::kNo;
+  std::optional<std::int64_t> memory_interval;  // of lines about memory
   enum class PerLayerLog { kNo, kYes } per_layer_log = PerLayerLog::kNo;
   ops::Determinism determinism = ops::Determinism::kAnyOrder;
   ops::ZoneTimers zone_timers = ops::ZoneTimers::kOff;  // timing_log_level > 0: a table by op at the end
@@ -40,6 +44,7 @@ struct RunOptions {
   enum class Documents { kNotMarked, kByEod } documents = Documents::kNotMarked;  // what prediction depths may cross
   data::DataOptions data;
   SaveOptions save;
+  TensorBoardOptions tensorboard;
 
   std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
   std::int64_t train_samples() const { return train_iters * global_batch_size; }

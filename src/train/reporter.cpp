@@ -95,6 +95,7 @@ void Reporter::alarm(const std::string& text) {
 
 void Reporter::log(const std::string& text) {
   log_ << text << std::endl;
+  log_.clear();  // a full disk is told of where the records are written
 }
 
 void Reporter::iteration(const IterationRecord& record) {
@@ -111,6 +112,7 @@ void Reporter::evaluation(const EvaluationRecord& record) {
   message(fmt::format(" {} validation loss at iteration {} | {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} |",
                       time_stamp(), record.iteration, record.split, record.loss,
                       std::exp(std::min(record.loss, 20.0))));
+  if (tensorboard_) tensorboard_->evaluation(record);
   write_json(json_line(record));
 }
 
@@ -121,9 +123,29 @@ void Reporter::baseline(const data::NgramBaseline& baseline) {
                          baseline.bigram_nats));
 }
 
+void Reporter::open_tensorboard(const TensorBoardOptions& options, const std::string& experiment,
+                                const RunPosition& position) {
+  if (!options.folder.empty()) tensorboard_ = std::make_unique<TensorBoard>(options, experiment, position);
+}
+
+void Reporter::step(const IterationRecord& record) {
+  tensorboard_->step(record);
+}
+
 void Reporter::write_json(const std::string& line) {
+  // After half a line, one of its own, which readers pass over.
+  if (has_lost_records_) metrics_ << '\n';
   metrics_ << line << std::endl;
-  if (!metrics_) throw UserError(fmt::format("metrics.jsonl: writing failed: {}", std::strerror(errno)));
+  const bool is_written = static_cast<bool>(metrics_) && (!tensorboard_ || tensorboard_->flush());
+  if (!is_written) tell_lost("metrics.jsonl or TensorBoard's file");
+  metrics_.clear();
+  has_lost_records_ = !is_written;
+}
+
+void Reporter::tell_lost(const std::string& what) {
+  if (has_lost_records_) return;
+  alarm(fmt::format("ERROR: {}: writing failed: {}; training goes on, records wait for room and may be lost", what,
+                    std::strerror(errno)));
 }
 
 void Reporter::progress(std::int64_t done, std::int64_t total, double loss, double seconds_left) {

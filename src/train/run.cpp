@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 
@@ -132,6 +133,12 @@ RunSummary logged(Reporter& reporter, const std::function<RunSummary()>& run) {
   }
 }
 
+/// As the launcher wrote it for people, else as the worker reads it.
+std::string experiment_text(const config::Experiment& experiment, const std::string& run_folder) {
+  const std::filesystem::path yaml = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
+  return std::filesystem::exists(yaml) ? read_file(yaml) : experiment.to_json();
+}
+
 }  // namespace
 
 RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice choice) {
@@ -144,6 +151,9 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   Trainer trainer(experiment, device);
   const bool is_continued = trainer.start().own_run == Start::OwnRun::kContinued;
   Reporter reporter(options.run_folder, options.per_layer_log, is_continued ? trainer.first_iteration() : 0);
+  const Position& done = trainer.start().position;
+  reporter.open_tensorboard(options.tensorboard, experiment_text(experiment, options.run_folder),
+                            {is_continued ? done.iteration : 0, done.consumed_samples});
   if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));
   // Only with the timers on: they are there to see, not to be fast.
   void (*wait)() = nullptr;

@@ -6,6 +6,7 @@
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "model/flops.hpp"
+#include "ops/adamw/adamw.hpp"
 #include "ops/device.hpp"
 #include "schedule/algorithms.hpp"
 #include "train/batches.hpp"
@@ -25,6 +26,31 @@ double seconds_since(Clock::time_point start) {
 std::string launchers_yaml(const std::string& run_folder) {
   const std::filesystem::path path = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
   return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
+
+/// Of the trained weights.
+double parameters_norm(const nn::ParameterStore& parameters) {
+  at::Tensor square_sum_1 = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()));
+  for (const auto& parameter : parameters.all()) {
+    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
+  }
+  return std::sqrt(square_sum_1.item<double>());
+}
+
+std::int64_t num_zero_gradients(const nn::ParameterStore& parameters) {
+  std::int64_t num_zeros = 0;
+  for (const auto& parameter : parameters.all()) {
+    const at::Tensor& gradient = parameter->gradient();
+    if (gradient.defined()) num_zeros += gradient.eq(0).sum().item<std::int64_t>();
+  }
+  return num_zeros;
+}
+
+std::string memory_line(std::int64_t iteration, const ops::DeviceMemory& memory) {
+  constexpr double kMegabyte = 1024.0 * 1024.0;
+  return fmt::format("[Rank 0] (after {} iterations) memory (MB) | max allocated: {:.2f} | max reserved: {:.2f}",
+                     iteration, static_cast<double>(memory.peak_bytes) / kMegabyte,
+                     static_cast<double>(memory.reserved_bytes) / kMegabyte);
 }
 
 }  // namespace
@@ -99,7 +125,7 @@ engine::StepResult Trainer::step(std::int64_t consumed_samples, const engine::St
                                                .rates = rates});
 }
 
-std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
+std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration, std::int64_t consumed_samples) {
   const Clock::time_point start = Clock::now();
   double loss_sum = 0.0;
   double num_tokens = 0.0;
@@ -115,6 +141,7 @@ std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
     num_tokens += batches.num_tokens;
   }
   return EvaluationRecord{.iteration = iteration,
+                          .consumed_samples = consumed_samples,
                           .split = "validation",
                           .loss = loss_sum / std::max(num_tokens, 1.0),
                           .num_tokens = static_cast<std::int64_t>(num_tokens),
@@ -132,9 +159,8 @@ void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& res
                   iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
-void Trainer::record(Reporter& reporter, std::int64_t iteration, const Progress& progress,
-                     const engine::StepResult& last, double learning_rate) const {
-  const Interval& interval = progress.interval;
+IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval, const Progress& progress,
+                                const engine::StepResult& last, double learning_rate) const {
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
   const double tokens = static_cast<double>(options_.global_batch_size * options_.seq_length) * steps;
@@ -163,32 +189,47 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, const Progress&
   }
   if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
   if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
-  reporter.iteration(record);
+  if (options_.params_norm == RunOptions::LogNorm::kYes) record.params_norm = parameters_norm(*parameters_);
+  if (options_.gradient_zeros == RunOptions::LogZeros::kYes)
+    record.num_zero_gradients = num_zero_gradients(*parameters_);
+  return record;
 }
 
-void Trainer::count(const engine::StepResult& result, double seconds, Progress& progress) const {
+Trainer::Interval Trainer::interval_of(const engine::StepResult& result, double seconds) {
+  const bool skipped = result.outcome != engine::StepOutcome::kUpdated;
+  Interval step;
+  step.seconds = seconds;
+  step.num_steps = 1;
+  step.num_skipped = skipped ? 1 : 0;
+  step.num_nan = result.outcome == engine::StepOutcome::kSkippedNonFinite ? 1 : 0;
+  if (skipped) return step;
+  step.loss_sum = result.loss;
+  step.mtp_sums = result.mtp_losses;
+  return step;
+}
+
+void Trainer::count(const engine::StepResult& result, const Interval& step, Progress& progress) const {
   Interval& interval = progress.interval;
   RunSummary& summary = progress.summary;
-  const bool skipped = result.outcome != engine::StepOutcome::kUpdated;
-  if (!skipped) {
+  if (step.num_skipped == 0) {
     if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
     summary.last_loss = result.loss;
-    interval.loss_sum += result.loss;
-    interval.mtp_sums.resize(result.mtp_losses.size(), 0.0);
-    for (std::size_t i = 0; i < result.mtp_losses.size(); ++i) interval.mtp_sums[i] += result.mtp_losses[i];
     progress.schedule_samples += options_.global_batch_size;
   }
   progress.consumed_samples += options_.global_batch_size;
-  interval.seconds += seconds;
+  interval.loss_sum += step.loss_sum;
+  interval.mtp_sums.resize(std::max(interval.mtp_sums.size(), step.mtp_sums.size()), 0.0);
+  for (std::size_t i = 0; i < step.mtp_sums.size(); ++i) interval.mtp_sums[i] += step.mtp_sums[i];
+  interval.seconds += step.seconds;
   interval.num_steps += 1;
-  interval.num_skipped += skipped ? 1 : 0;
-  interval.num_nan += result.outcome == engine::StepOutcome::kSkippedNonFinite ? 1 : 0;
-  summary.seconds += seconds;
+  interval.num_skipped += step.num_skipped;
+  interval.num_nan += step.num_nan;
+  summary.seconds += step.seconds;
   summary.num_iterations += 1;
-  summary.num_skipped += skipped ? 1 : 0;
+  summary.num_skipped += step.num_skipped;
   const bool is_short_run = options_.train_iters <= options_.log_avg_skip_iterations;
   if (is_short_run || summary.num_iterations > options_.log_avg_skip_iterations) {
-    progress.measured_seconds += seconds;
+    progress.measured_seconds += step.seconds;
     ++progress.num_measured;
   }
 }
@@ -237,7 +278,7 @@ void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progre
                               std::optional<EndOfRun>& end) {
   const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
   if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_due || end)) return;
-  const auto evaluation = evaluate(iteration);
+  const auto evaluation = evaluate(iteration, progress.consumed_samples);
   if (!evaluation) {
     end = EndOfRun::kInterrupted;
     return;
@@ -258,12 +299,17 @@ RunSummary Trainer::run(Reporter& reporter) {
     const Clock::time_point start = Clock::now();
     const engine::StepResult result = step(progress.consumed_samples, step_rates);
     if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
-    count(result, seconds_since(start), progress);
+    const Interval this_step = interval_of(result, seconds_since(start));
+    count(result, this_step, progress);
+    if (reporter.wants_step(iteration))
+      reporter.step(record(iteration, this_step, progress, result, step_rates.learning_rate));
     end = end_after(iteration);
     if (iteration % options_.log_interval == 0 || end) {
       summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-      record(reporter, iteration, progress, result, step_rates.learning_rate);
+      reporter.iteration(record(iteration, progress.interval, progress, result, step_rates.learning_rate));
     }
+    if (options_.memory_interval && iteration % *options_.memory_interval == 0)
+      reporter.message(memory_line(iteration, ops::device_memory(device_)));
     // An end within an interval leaves it open: the run that goes on closes it as if there had been no end.
     if (iteration % options_.log_interval == 0) progress.interval = {};
     evaluate_if_due(reporter, iteration, progress, end);

@@ -54,12 +54,15 @@ class Trainer {
   DepthOptions depth_options() const;
   engine::StepResult step(std::int64_t consumed_samples, const engine::StepRates& rates);
   /// Nothing if a signal came in between.
-  std::optional<EvaluationRecord> evaluate(std::int64_t iteration);
-  void record(Reporter& reporter, std::int64_t iteration, const Progress& progress, const engine::StepResult& last,
-              double learning_rate) const;
+  std::optional<EvaluationRecord> evaluate(std::int64_t iteration, std::int64_t consumed_samples);
+  /// Of the steps in `interval`; `last` and `learning_rate` are the last one's.
+  IterationRecord record(std::int64_t iteration, const Interval& interval, const Progress& progress,
+                         const engine::StepResult& last, double learning_rate) const;
+  /// The interval that one step makes.
+  static Interval interval_of(const engine::StepResult& result, double seconds);
   /// Throws, or tells that the step was left out, as the experiment says.
   void report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const;
-  void count(const engine::StepResult& result, double seconds, Progress& progress) const;
+  void count(const engine::StepResult& result, const Interval& step, Progress& progress) const;
   /// Why the run ends after this iteration, if it does.
   std::optional<EndOfRun> end_after(std::int64_t iteration) const;
   /// Evaluates if it is time to; an end that a signal brings meanwhile is put into `end`.

@@ -91,6 +91,22 @@ TEST(Disk, ShortWritesInterruptionsAndSlownessChangeNothing) {
   }
 }
 
+// Records wait while the disk is full, and that is told once; training and checkpoints are as ever.
+TEST(Disk, FullForTheRecords) {
+  const WorkerRun whole;
+  ASSERT_EQ(whole.run().exit_code, 0);
+  const WorkerRun run;
+  const Ended ended = run.run("path=metrics.jsonl;op=write;do=ENOSPC;at=4;until=6");
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const std::size_t told = ended.err.find("records wait for room");
+  ASSERT_NE(told, std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("No space left on device"), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("records wait for room", told + 1), std::string::npos) << ended.err;
+  // So short a time is bridged by what the process holds back.
+  EXPECT_EQ(run.curve(), whole.curve());
+  EXPECT_EQ(run.state(12), whole.state(12));
+}
+
 // A disk that takes a second for a save does not hold up a run that saves beside training.
 TEST(Disk, SlowBesideTraining) {
   const WorkerRun run({"--async_save", "True", "--save_interval", "8"});

@@ -27,10 +27,14 @@ class TinyRun : public ::testing::Test {
     std::ofstream text(folder_ / "text.txt");
     for (int i = 0; i < 400; ++i) text << "the quick brown fox number " << i % 10 << " jumps over the lazy dog. ";
     text.close();
-    data::PrepareOptions prepared;
-    prepared.inputs = {(folder_ / "text.txt").string()};
-    prepared.output_prefix = (folder_ / "text").string();
-    data::prepare(prepared, {});
+    prepare({(folder_ / "text.txt").string()}, (folder_ / "text").string());
+  }
+  static void prepare(const std::vector<std::string>& inputs, const std::string& prefix) {
+    // Field by field: GCC 12 takes the fields that a list of initialisers leaves out for uninitialised.
+    data::PrepareOptions options;
+    options.inputs = inputs;
+    options.output_prefix = prefix;
+    data::prepare(options, {});
   }
   void TearDown() override {
     std::filesystem::remove_all(folder_);

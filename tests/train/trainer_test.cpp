@@ -29,7 +29,7 @@ class TrainerTest : public TinyRun {
       for (int j = 0; j < 3 + i % 7; ++j) text << static_cast<char>('a' + (i * (j + 3) + j * j) % 26);
       inputs.push_back(file.string());
     }
-    data::prepare({.inputs = inputs, .output_prefix = (folder_ / "short").string()}, {});
+    prepare(inputs, (folder_ / "short").string());
     return (folder_ / "short_text_document").string();
   }
 };
@@ -327,6 +327,35 @@ TEST_F(TrainerTest, PerLayerLoggingTellsOfEveryMoeLayer) {
   const std::string log = read_file(folder_ / "t/t/run/log.txt");
   EXPECT_NE(log.find("layer   1 | expert load max/mean: "), std::string::npos) << log;
   EXPECT_NE(log.find("dead experts: "), std::string::npos) << log;
+}
+
+TEST_F(TrainerTest, NormsZerosAndMemoryAreLoggedOnRequest) {
+  const config::Experiment what = experiment({"--log_params_norm", "True", "--log_num_zeros_in_grad", "True",
+                                              "--log_memory_interval", "10", "--eval_iters", "0"});
+  Trainer trainer(what);
+  {
+    Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
+    trainer.run(reporter);
+  }
+  double squares = 0.0;
+  std::int64_t num_zeros = 0;
+  for (const auto& parameter : trainer.parameters().all()) {
+    if (!parameter->gradient().defined()) continue;
+    squares += parameter->weight.to(at::kDouble).square().sum().item<double>();
+    num_zeros += parameter->gradient().eq(0).sum().item<std::int64_t>();
+  }
+  const std::string metrics = read_file(folder_ / "t/t/run/metrics.jsonl");
+  const auto last = [&](const std::string& key) {
+    const std::size_t at = metrics.rfind("\"" + key + "\":");
+    return at == std::string::npos ? -1.0 : std::stod(metrics.substr(at + key.size() + 3));
+  };
+  EXPECT_NEAR(last("params_norm"), std::sqrt(squares), 1e-9 * std::sqrt(squares));
+  EXPECT_EQ(last("num_zero_gradients"), static_cast<double>(num_zeros));
+  EXPECT_GT(num_zeros, 0);  // of tokens that did not occur
+  const std::string log = read_file(folder_ / "t/t/run/log.txt");
+  for (const char* line : {"[Rank 0] (after 10 iterations) memory (MB) | max allocated: ", "(after 30 iterations)"})
+    EXPECT_NE(log.find(line), std::string::npos) << line;
+  EXPECT_EQ(log.find("(after 15 iterations)"), std::string::npos);
 }
 
 TEST_F(TrainerTest, AnErrorOfARunStandsInItsLog) {
