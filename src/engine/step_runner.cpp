@@ -91,7 +91,15 @@ void StepRunner::compute(Running& running, const std::vector<schedule::Action>& 
   if (!rerun_.first(input.step, {running.loss_sum, running.square_sum}, suspicion)) return;
   begin(running, input.micro_batches.size());
   walk(running, before);
-  running.result.rerun = rerun_.second({running.loss_sum, running.square_sum});
+  const RerunVerdict verdict = rerun_.second({running.loss_sum, running.square_sum});
+  if (verdict.kind == RerunVerdict::Kind::kDifferent && settings_.rerun.mode == RerunMode::kValidate) {
+    throw UserError(
+        fmt::format("iteration {}: computed again because {}, and the two results differ (loss by {:.3g}, "
+                    "gradient norm by {:.3g}, relative): this machine computes wrongly. The weights are "
+                    "those of the step before.",
+                    input.step, verdict.why, verdict.loss_difference, verdict.norm_difference));
+  }
+  running.result.rerun = verdict;
 }
 
 StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const StepInput& input) {
@@ -257,9 +265,13 @@ void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micr
   if (coefficients.z != 0.0) result.z_loss = mean(ops::RouterLoss::kZ) / coefficients.z;
 }
 
-double StepRunner::evaluate(const nn::MicroBatchInput& input) {
-  nn::Saved saved(declaration_, parameters_.device());
-  const nn::StepContext step = context(input, nn::Mode::kEvaluation);
+double StepRunner::evaluate(const nn::MicroBatchInput& input, std::int64_t num_sequences) {
+  nn::StepContext step = context(input, nn::Mode::kEvaluation);
+  step.batch.num_sequences = num_sequences;
+  const bool is_like_training = num_sequences == settings_.micro_batch.num_sequences;
+  nn::Saved saved(
+      is_like_training ? declaration_ : model::model_saved(spec_, settings_.policy, step.batch, settings_.loss_fusion),
+      parameters_.device());
   return model_.forward(input, saved, step).item<double>();
 }
 

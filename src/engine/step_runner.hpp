@@ -68,8 +68,9 @@ class StepRunner {
   /// 16); a step that meets NaN on the way there may end at once, also skipped.
   StepResult run(const std::vector<schedule::Action>& actions, const StepInput& input);
 
-  /// Masked sum of losses of one micro-batch; changes nothing (D7).
-  double evaluate(const nn::MicroBatchInput& input);
+  /// Masked sum of losses of one micro-batch of `num_sequences`; changes nothing (D7).
+  double evaluate(const nn::MicroBatchInput& input, std::int64_t num_sequences);
+  double evaluate(const nn::MicroBatchInput& input) { return evaluate(input, settings_.micro_batch.num_sequences); }
 
   /// What it carries from step to step, for saving and loading.
   LossScaler& loss_scaler() { return scaler_; }
