@@ -32,7 +32,8 @@ Json to_json(const TrainingState& state) {
   const TrainingState::LogInterval& interval = state.log_interval;
   json["log_interval"] = {{"seconds", interval.seconds},         {"loss_sum", interval.loss_sum},
                           {"mtp_sums", interval.mtp_sums},       {"num_steps", interval.num_steps},
-                          {"num_skipped", interval.num_skipped}, {"num_nan", interval.num_nan}};
+                          {"num_samples", interval.num_samples}, {"num_skipped", interval.num_skipped},
+                          {"num_nan", interval.num_nan}};
   return json;
 }
 
@@ -50,6 +51,7 @@ TrainingState training_state_from_json(const Json& json) {
                         interval.at("loss_sum").get<double>(),
                         interval.at("mtp_sums").get<std::vector<double>>(),
                         interval.at("num_steps").get<std::int64_t>(),
+                        interval.at("num_samples").get<std::int64_t>(),
                         interval.at("num_skipped").get<std::int64_t>(),
                         interval.at("num_nan").get<std::int64_t>()};
   return state;

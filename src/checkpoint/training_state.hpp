@@ -33,6 +33,7 @@ struct TrainingState {
     double loss_sum = 0.0;
     std::vector<double> mtp_sums;
     std::int64_t num_steps = 0;
+    std::int64_t num_samples = 0;
     std::int64_t num_skipped = 0;
     std::int64_t num_nan = 0;
   };

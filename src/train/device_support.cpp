@@ -18,6 +18,7 @@ struct Row {
 constexpr Row kRows[] = {{"fp16", "false"},
                          {"grad_reduce_in_bf16", "false"},
                          {"optimizer", "adam"},
+                         {"rerun_mode", "disabled"},
                          {"hidden_dropout", "0.0"},
                          {"attention_dropout", "0.0"},
                          {"normalization", "RMSNorm"},

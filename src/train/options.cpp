@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "config/number_list.hpp"
 #include "config/tokenizer_facts.hpp"
 #include "data/tokenizer.hpp"
 
@@ -46,10 +47,11 @@ data::DataOptions data_options(const config::Experiment& experiment, const RunOp
   data.seed = static_cast<std::int64_t>(options.seed);
   data.seq_length = options.seq_length;
   data.requested = data::requested_samples({.train_iters = options.train_iters,
-                                            .train_samples = std::nullopt,
-                                            .global_batch_size = options.global_batch_size,
+                                            .train_samples = options.batch_sizes.samples_of(options.train_iters),
+                                            .global_batch_size = options.evaluation.global_batch_size,
                                             .eval_interval = options.eval_interval.value_or(0),
                                             .eval_iters = options.eval_iters});
+  if (options.evaluation.extent == EvaluationOptions::Extent::kWholeSplit) data.requested.valid.reset();  // one epoch
   data.vocab_size = experiment.get_int("vocab_size");
   data.eod = end_of_document(experiment);
   data.eod_mask_loss = experiment.get_bool("eod_mask_loss");
@@ -59,6 +61,39 @@ data::DataOptions data_options(const config::Experiment& experiment, const RunOp
                              ? data::DataloaderType::kCyclic
                              : data::DataloaderType::kSingle;
   return data;
+}
+
+EvaluationOptions evaluation_options(const config::Experiment& experiment) {
+  const std::int64_t micro = experiment.get_int("micro_batch_size");
+  return {.global_batch_size = experiment.get_optional_int("eval_global_batch_size")
+                                   .value_or(experiment.get_int("global_batch_size") / micro * micro),
+          .micro_batch_size = experiment.get_optional_int("eval_micro_batch_size").value_or(micro),
+          .first_iteration = experiment.get_optional_int("start_eval_at_iter").value_or(0),
+          .extent = experiment.get_bool("full_validation") ? EvaluationOptions::Extent::kWholeSplit
+                                                           : EvaluationOptions::Extent::kBatches};
+}
+
+engine::RerunSettings rerun_settings(const config::Experiment& experiment, std::uint64_t seed) {
+  const std::string mode = experiment.get_string("rerun_mode");
+  const std::string injection = experiment.get_string("error_injection_type");
+  return {.mode = mode == "validate_results" ? engine::RerunMode::kValidate
+                  : mode == "report_stats"   ? engine::RerunMode::kReport
+                                             : engine::RerunMode::kDisabled,
+          .injection_rate = experiment.get_int("error_injection_rate"),
+          .injection = injection == "correct_result"    ? engine::InjectedError::kCorrectResult
+                       : injection == "transient_error" ? engine::InjectedError::kTransientError
+                                                        : engine::InjectedError::kPersistentError,
+          .seed = seed};
+}
+
+std::vector<std::int64_t> integers(const config::Experiment& experiment, const char* key) {
+  std::vector<std::int64_t> numbers;
+  for (const double number : config::numbers_of(experiment.setting(key).value)) numbers.push_back(std::llround(number));
+  return numbers;
+}
+
+Watch watch(const config::Experiment& experiment, const char* key) {
+  return experiment.get_bool(key) ? Watch::kOn : Watch::kOff;
 }
 
 /// Only half precision needs its loss scaled: bf16 has fp32's exponent.
@@ -86,8 +121,14 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.global_batch_size = experiment.get_int("global_batch_size");
   options.micro_batch_size = experiment.get_int("micro_batch_size");
   options.seq_length = experiment.get_int("seq_length");
+  options.batch_sizes = BatchSizes::from(experiment);
   const auto samples = experiment.get_optional_int("train_samples");
-  options.train_iters = samples ? *samples / options.global_batch_size : experiment.get_int("train_iters");
+  options.train_iters = samples ? options.batch_sizes.steps_of(*samples) : experiment.get_int("train_iters");
+  options.passed_over = integers(experiment, "iterations_to_skip");
+  options.kind = experiment.get_bool("skip_train") ? RunKind::kEvaluation : RunKind::kTraining;
+  options.evaluation = evaluation_options(experiment);
+  options.loss_watch = watch(experiment, "check_for_spiky_loss");
+  options.gradient_watch = watch(experiment, "check_for_large_grads");
   options.eval_iters = experiment.get_int("eval_iters");
   if (options.eval_iters > 0) options.eval_interval = experiment.get_optional_int("eval_interval");
   options.exit_interval = experiment.get_optional_int("exit_interval");
@@ -117,7 +158,8 @@ RunOptions run_options(const config::Experiment& experiment) {
                   .clip_grad = experiment.get_double("clip_grad"),
                   .seed = options.seed,
                   .recompute = model::recompute_spec(experiment, model::build_model_spec(experiment)),
-                  .loss_scale = loss_scale_settings(experiment)};
+                  .loss_scale = loss_scale_settings(experiment),
+                  .rerun = rerun_settings(experiment, options.seed)};
   options.learning_rate = learning_rate_schedule(experiment, options.train_samples());
   options.end_learning_rate = end_learning_rate_schedule(experiment, options.train_samples());
   // A depth's mask ends where the main loss's does, or where attention does.

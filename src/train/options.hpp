@@ -7,6 +7,7 @@
 #include "engine/step_runner.hpp"
 #include "ops/device.hpp"
 #include "ops/zone.hpp"
+#include "train/batch_sizes.hpp"
 #include "train/learning_rate.hpp"
 #include "train/save_options.hpp"
 #include "train/tensorboard.hpp"
@@ -16,6 +17,20 @@ namespace primus::train {
 /// Stop the run, or leave the step out, when loss or gradient are not finite (check_for_nan_in_loss_and_grad).
 enum class OnNonFinite { kStop, kSkip };
 
+/// Train, or evaluate the weights as they are and end.
+enum class RunKind { kTraining, kEvaluation };
+
+/// Are values that jump told?
+enum class Watch { kOff, kOn };
+
+/// How much held-out data an evaluation takes, and from when on there is one.
+struct EvaluationOptions {
+  std::int64_t global_batch_size = 0;
+  std::int64_t micro_batch_size = 0;
+  std::int64_t first_iteration = 0;
+  enum class Extent { kBatches, kWholeSplit } extent = Extent::kBatches;
+};
+
 struct RunOptions {
   std::string run_folder;
   std::uint64_t seed = 1234;
@@ -23,6 +38,12 @@ struct RunOptions {
   std::int64_t global_batch_size = 0;
   std::int64_t micro_batch_size = 0;
   std::int64_t seq_length = 0;
+  BatchSizes batch_sizes;                 // of the steps; global_batch_size is the last
+  std::vector<std::int64_t> passed_over;  // steps, counted from 0, whose data is left out
+  RunKind kind = RunKind::kTraining;
+  EvaluationOptions evaluation;
+  Watch loss_watch = Watch::kOff;
+  Watch gradient_watch = Watch::kOff;
   std::optional<std::int64_t> eval_interval;  // absent: no evaluation
   std::int64_t eval_iters = 0;
   std::optional<std::int64_t> exit_interval;
@@ -46,8 +67,10 @@ struct RunOptions {
   SaveOptions save;
   TensorBoardOptions tensorboard;
 
-  std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
-  std::int64_t train_samples() const { return train_iters * global_batch_size; }
+  /// What schedules count: a batch that is rounded down moves them slower (Megatron does it so).
+  std::int64_t train_samples() const {
+    return batch_sizes.is_constant() ? train_iters * global_batch_size : batch_sizes.samples_of(train_iters);
+  }
 };
 
 RunOptions run_options(const config::Experiment& experiment);

@@ -27,6 +27,8 @@ std::string_view text_of(EndOfRun end) {
       return "stopped at exit_interval";
     case EndOfRun::kExitDuration:
       return "stopped at exit_duration_in_mins";
+    case EndOfRun::kEvaluated:
+      return "evaluated, and trained nothing (skip_train)";
     case EndOfRun::kInterrupted:
       return "stopped by a signal after a whole step";
   }
@@ -98,8 +100,9 @@ void print_summary(Reporter& reporter, const RunSummary& summary, const data::Da
   reporter.message("");
   reporter.message(fmt::format("summary: {} ({} iterations in {}, {} skipped)", text_of(summary.end),
                                summary.num_iterations, format_duration(summary.seconds), summary.num_skipped));
-  reporter.message(fmt::format("  training loss {:.4f} -> {:.4f}, {:.0f} tokens/s/device", summary.first_loss,
-                               summary.last_loss, summary.tokens_per_s));
+  if (summary.num_iterations > 0)
+    reporter.message(fmt::format("  training loss {:.4f} -> {:.4f}, {:.0f} tokens/s/device", summary.first_loss,
+                                 summary.last_loss, summary.tokens_per_s));
   if (summary.valid_loss) reporter.message(fmt::format("  validation loss {:.4f}", *summary.valid_loss));
   if (summary.valid_loss && summary.end == EndOfRun::kAllSteps) {
     if (const auto counts = baseline(data)) reporter.baseline(*counts);
@@ -162,7 +165,7 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   reporter.message(opening(experiment, trainer.spec(), device));
   if (!trainer.start().message.empty()) reporter.message(trainer.start().message);
   if (wants_detail()) reporter.message(detail(experiment, trainer, device));
-  if (trainer.first_iteration() >= options.train_iters) {
+  if (options.kind == RunKind::kTraining && trainer.first_iteration() >= options.train_iters) {
     reporter.message(
         fmt::format("nothing to do: iteration {} of {} is done. A larger train_iters goes on, auto_continue_train: "
                     "false or another "

@@ -1,6 +1,8 @@
 #include "train/trainer.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "base/files.hpp"
@@ -60,7 +62,8 @@ struct Trainer::Progress {
   RunSummary summary;
   Interval interval;
   double measured_seconds = 0.0;  // of the steps that averages count
-  std::int64_t num_measured = 0;
+  std::int64_t measured_samples = 0;
+  std::int64_t batch_size = 0;  // of the last step
   std::int64_t consumed_samples = 0;
   std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
 };
@@ -72,21 +75,26 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       flops_per_token_(model::flops_per_token(spec_).training() + model::mtp_training_flops_per_token(spec_)),
       experiment_json_(experiment.to_json()),
       experiment_yaml_(launchers_yaml(options_.run_folder)),
-      began_(Clock::now()),
-      schedule_(schedule::build({.num_micro_batches = static_cast<int>(options_.num_micro_batches())})) {
+      began_(Clock::now()) {
   require_device_support(experiment, device);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
   train_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kTrain, shape, data::Prefetch::kOn);
-  if (options_.eval_interval) {
+  if (options_.kind == RunKind::kEvaluation && options_.eval_iters == 0) {
+    throw UserError("skip_train: there is nothing to do: eval_iters is 0", ExitCode::kWrongInput);
+  }
+  if (options_.eval_interval || options_.kind == RunKind::kEvaluation) {
     if (source_->num_samples(data::Split::kValid) == 0) {
       throw UserError(
           "there is no validation data to evaluate on: give valid_data_path, a split with a second part, or "
           "eval_iters: 0",
           ExitCode::kWrongInput);
     }
-    valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
+    valid_batches_ = std::make_unique<data::BatchLoader>(
+        source_, data::Split::kValid,
+        data::BatchShape{.micro_batch_size = options_.evaluation.micro_batch_size, .data_parallel = {}},
+        data::Prefetch::kOff);
   }
   saver_ = std::make_unique<Saver>(options_.save);
   parameters_ = std::make_unique<nn::ParameterStore>(model::training_parameters(spec_), options_.step.policy,
@@ -114,15 +122,39 @@ DepthOptions Trainer::depth_options() const {
   return depths;
 }
 
-engine::StepResult Trainer::step(std::int64_t consumed_samples, const engine::StepRates& rates) {
-  const StepBatches batches = to_tensors(
-      train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = options_.num_micro_batches()}),
-      ops::to_aten(options_.step.policy.statistics), device_, depth_options());
-  return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
-                                               .num_tokens = batches.num_tokens,
-                                               .depth_num_tokens = batches.depth_num_tokens,
-                                               .first_sample = consumed_samples,
-                                               .rates = rates});
+const schedule::Schedule& Trainer::schedule_of(std::int64_t num_micro_batches) {
+  const auto [entry, is_new] = schedules_.try_emplace(num_micro_batches);
+  if (is_new) entry->second = schedule::build({.num_micro_batches = static_cast<int>(num_micro_batches)});
+  return entry->second;
+}
+
+std::optional<std::string> Trainer::outlier(double loss, double grad_norm) {
+  std::optional<std::string> text;
+  if (options_.loss_watch == Watch::kOn) text = loss_watch_.look(loss);
+  if (options_.gradient_watch == Watch::kOn) {
+    const auto of_gradients = gradient_watch_.look(grad_norm);
+    if (!text) text = of_gradients;
+  }
+  return text;
+}
+
+engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_samples,
+                                 const engine::StepRates& rates) {
+  const std::int64_t num_micro_batches = options_.batch_sizes.at(consumed_samples) / options_.micro_batch_size;
+  const StepBatches batches =
+      to_tensors(train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = num_micro_batches}),
+                 ops::to_aten(options_.step.policy.statistics), device_, depth_options());
+  const auto suspicion = [&](double loss, double grad_norm) {
+    const auto jump = outlier(loss, grad_norm);
+    return std::isfinite(loss) && std::isfinite(grad_norm) ? jump : "loss or gradients are not finite";
+  };
+  return runner_->run(schedule_of(num_micro_batches).actions({0}), {.micro_batches = batches.micro_batches,
+                                                                    .num_tokens = batches.num_tokens,
+                                                                    .depth_num_tokens = batches.depth_num_tokens,
+                                                                    .first_sample = consumed_samples,
+                                                                    .rates = rates,
+                                                                    .step = iteration,
+                                                                    .suspicion = suspicion});
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration, std::int64_t consumed_samples) {
@@ -130,14 +162,16 @@ std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration, std::i
   double loss_sum = 0.0;
   double num_tokens = 0.0;
   // Always the same samples, from the split's beginning: evaluations of one run can be compared.
-  for (std::int64_t i = 0; i < options_.eval_iters; ++i) {
-    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = i * options_.global_batch_size,
-                                                                 .num_micro_batches = options_.num_micro_batches()}),
+  const EvaluationOptions& evaluation = options_.evaluation;
+  const std::int64_t num_samples = evaluation.extent == EvaluationOptions::Extent::kWholeSplit
+                                       ? source_->num_samples(data::Split::kValid)
+                                       : options_.eval_iters * evaluation.global_batch_size;
+  const std::int64_t size = evaluation.micro_batch_size;  // samples beyond the last whole one are left out
+  for (std::int64_t first = 0; first + size <= num_samples; first += size) {
+    if (pending_interrupt() != 0) return std::nullopt;
+    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = first, .num_micro_batches = 1}),
                                            ops::to_aten(options_.step.policy.statistics), device_, {});
-    for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) {
-      if (pending_interrupt() != 0) return std::nullopt;
-      loss_sum += runner_->evaluate(micro_batch);
-    }
+    loss_sum += runner_->evaluate(batches.micro_batches.front(), size);
     num_tokens += batches.num_tokens;
   }
   return EvaluationRecord{.iteration = iteration,
@@ -163,7 +197,7 @@ IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval
                                 const engine::StepResult& last, double learning_rate) const {
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
-  const double tokens = static_cast<double>(options_.global_batch_size * options_.seq_length) * steps;
+  const auto tokens = static_cast<double>(interval.num_samples * options_.seq_length);
   const ops::DeviceMemory memory = ops::device_memory(device_);
   IterationRecord record{.iteration = iteration,
                          .train_iters = options_.train_iters,
@@ -172,7 +206,7 @@ IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval
                          .tokens_per_s = tokens / interval.seconds,
                          .tflops = tokens / interval.seconds * static_cast<double>(flops_per_token_) * 1e-12,
                          .learning_rate = learning_rate,
-                         .global_batch_size = options_.global_batch_size,
+                         .global_batch_size = progress.batch_size,
                          .lm_loss = good > 0 ? interval.loss_sum / static_cast<double>(good) : last.loss,
                          .mtp_losses = good > 0 ? interval.mtp_sums : last.mtp_losses,
                          .load_balancing_loss = std::nullopt,
@@ -195,11 +229,12 @@ IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval
   return record;
 }
 
-Trainer::Interval Trainer::interval_of(const engine::StepResult& result, double seconds) {
+Trainer::Interval Trainer::interval_of(const engine::StepResult& result, double seconds, std::int64_t batch_size) {
   const bool skipped = result.outcome != engine::StepOutcome::kUpdated;
   Interval step;
   step.seconds = seconds;
   step.num_steps = 1;
+  step.num_samples = batch_size;
   step.num_skipped = skipped ? 1 : 0;
   step.num_nan = result.outcome == engine::StepOutcome::kSkippedNonFinite ? 1 : 0;
   if (skipped) return step;
@@ -214,12 +249,13 @@ void Trainer::count(const engine::StepResult& result, const Interval& step, Prog
   if (step.num_skipped == 0) {
     if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
     summary.last_loss = result.loss;
-    progress.schedule_samples += options_.global_batch_size;
+    progress.schedule_samples += step.num_samples;
   }
-  progress.consumed_samples += options_.global_batch_size;
+  progress.consumed_samples += step.num_samples;
   interval.loss_sum += step.loss_sum;
   interval.mtp_sums.resize(std::max(interval.mtp_sums.size(), step.mtp_sums.size()), 0.0);
   for (std::size_t i = 0; i < step.mtp_sums.size(); ++i) interval.mtp_sums[i] += step.mtp_sums[i];
+  interval.num_samples += step.num_samples;
   interval.seconds += step.seconds;
   interval.num_steps += 1;
   interval.num_skipped += step.num_skipped;
@@ -230,7 +266,7 @@ void Trainer::count(const engine::StepResult& result, const Interval& step, Prog
   const bool is_short_run = options_.train_iters <= options_.log_avg_skip_iterations;
   if (is_short_run || summary.num_iterations > options_.log_avg_skip_iterations) {
     progress.measured_seconds += step.seconds;
-    ++progress.num_measured;
+    progress.measured_samples += step.num_samples;
   }
 }
 
@@ -276,7 +312,8 @@ void Trainer::save_if_due(Reporter& reporter, std::int64_t iteration, const Prog
 
 void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress,
                               std::optional<EndOfRun>& end) {
-  const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
+  const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0 &&
+                      iteration >= options_.evaluation.first_iteration;
   if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_due || end)) return;
   const auto evaluation = evaluate(iteration, progress.consumed_samples);
   if (!evaluation) {
@@ -287,7 +324,65 @@ void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progre
   reporter.evaluation(*evaluation);
 }
 
+RunSummary Trainer::run_evaluation(Reporter& reporter) {
+  RunSummary summary;
+  const auto evaluation = evaluate(start_.position.iteration, start_.position.consumed_samples);
+  summary.end = evaluation ? EndOfRun::kEvaluated : EndOfRun::kInterrupted;
+  if (!evaluation) return summary;
+  summary.valid_loss = evaluation->loss;
+  reporter.evaluation(*evaluation);
+  return summary;
+}
+
+bool Trainer::is_passed_over(std::int64_t iteration) const {
+  // The list counts from 0, as Megatron's does.
+  return std::find(options_.passed_over.begin(), options_.passed_over.end(), iteration - 1) !=
+         options_.passed_over.end();
+}
+
+void Trainer::report_rerun(Reporter& reporter, const engine::RerunVerdict& verdict, std::int64_t iteration) const {
+  const bool is_same = verdict.kind == engine::RerunVerdict::Kind::kSame;
+  if (verdict.why.empty() && is_same) return;
+  std::string text = fmt::format(" iteration {}: computed again", iteration);
+  if (!verdict.why.empty()) text += fmt::format(" because {}", verdict.why);
+  text += is_same ? ": the same bits"
+                  : fmt::format(": loss differs by {:.3g}, gradient norm by {:.3g} (relative)", verdict.loss_difference,
+                                verdict.norm_difference);
+  is_same ? reporter.message(text) : reporter.alarm(text);
+}
+
+void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end) {
+  RunSummary& summary = progress.summary;
+  const engine::StepRates step_rates = rates(progress.schedule_samples);
+  progress.batch_size = options_.batch_sizes.at(progress.consumed_samples);
+  const Clock::time_point start = Clock::now();
+  const engine::StepResult result = step(iteration, progress.consumed_samples, step_rates);
+  if (result.rerun) report_rerun(reporter, *result.rerun, iteration);
+  if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
+  if (options_.step.rerun.mode == engine::RerunMode::kDisabled) {
+    if (const auto jump = outlier(result.loss, result.grad_norm))
+      reporter.alarm(fmt::format(" iteration {}: {}", iteration, *jump));
+  }
+  const Interval this_step = interval_of(result, seconds_since(start), progress.batch_size);
+  count(result, this_step, progress);
+  if (reporter.wants_step(iteration))
+    reporter.step(record(iteration, this_step, progress, result, step_rates.learning_rate));
+  end = end_after(iteration);
+  if (iteration % options_.log_interval == 0 || end) {
+    summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
+    reporter.iteration(record(iteration, progress.interval, progress, result, step_rates.learning_rate));
+  }
+  if (options_.memory_interval && iteration % *options_.memory_interval == 0)
+    reporter.message(memory_line(iteration, ops::device_memory(device_)));
+  // An end within an interval leaves it open: the run that goes on closes it as if there had been no end.
+  if (iteration % options_.log_interval == 0) progress.interval = {};
+  const double seconds_per_step = summary.seconds / static_cast<double>(summary.num_iterations);
+  reporter.progress(iteration, options_.train_iters, result.loss,
+                    static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
+}
+
 RunSummary Trainer::run(Reporter& reporter) {
+  if (options_.kind == RunKind::kEvaluation) return run_evaluation(reporter);
   Progress progress;
   progress.interval = start_.position.log_interval;
   progress.consumed_samples = start_.position.consumed_samples;
@@ -295,34 +390,21 @@ RunSummary Trainer::run(Reporter& reporter) {
   RunSummary& summary = progress.summary;
   std::optional<EndOfRun> end;
   for (std::int64_t iteration = start_.position.iteration + 1; !end && iteration <= options_.train_iters; ++iteration) {
-    const engine::StepRates step_rates = rates(progress.schedule_samples);
-    const Clock::time_point start = Clock::now();
-    const engine::StepResult result = step(progress.consumed_samples, step_rates);
-    if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
-    const Interval this_step = interval_of(result, seconds_since(start));
-    count(result, this_step, progress);
-    if (reporter.wants_step(iteration))
-      reporter.step(record(iteration, this_step, progress, result, step_rates.learning_rate));
-    end = end_after(iteration);
-    if (iteration % options_.log_interval == 0 || end) {
-      summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-      reporter.iteration(record(iteration, progress.interval, progress, result, step_rates.learning_rate));
+    if (is_passed_over(iteration)) {
+      progress.consumed_samples += options_.batch_sizes.at(progress.consumed_samples);
+      reporter.message(fmt::format(" iteration {}: its data is passed over (iterations_to_skip)", iteration));
+      end = end_after(iteration);
+    } else {
+      train(reporter, iteration, progress, end);
     }
-    if (options_.memory_interval && iteration % *options_.memory_interval == 0)
-      reporter.message(memory_line(iteration, ops::device_memory(device_)));
-    // An end within an interval leaves it open: the run that goes on closes it as if there had been no end.
-    if (iteration % options_.log_interval == 0) progress.interval = {};
     evaluate_if_due(reporter, iteration, progress, end);
     save_if_due(reporter, iteration, progress, end);
-    const double seconds_per_step = summary.seconds / static_cast<double>(summary.num_iterations);
-    reporter.progress(iteration, options_.train_iters, result.loss,
-                      static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
   }
   summary.end = end.value_or(EndOfRun::kAllSteps);
   summary.failed_save = saver_->failure();
-  const auto tokens_per_step = static_cast<double>(options_.global_batch_size * options_.seq_length);
-  if (progress.num_measured > 0) {
-    summary.tokens_per_s = tokens_per_step * static_cast<double>(progress.num_measured) / progress.measured_seconds;
+  if (progress.measured_samples > 0) {
+    summary.tokens_per_s =
+        static_cast<double>(progress.measured_samples * options_.seq_length) / progress.measured_seconds;
   }
   return summary;
 }

@@ -1,18 +1,20 @@
 #pragma once
 // The training loop: data, steps, evaluation, records, summary.
 #include <chrono>
+#include <map>
 #include <memory>
 
 #include "data/batch_loader.hpp"
 #include "train/batches.hpp"
 #include "train/options.hpp"
+#include "train/outlier_watch.hpp"
 #include "train/reporter.hpp"
 #include "train/saver.hpp"
 #include "train/start.hpp"
 
 namespace primus::train {
 
-enum class EndOfRun { kAllSteps, kExitInterval, kExitDuration, kInterrupted };
+enum class EndOfRun { kAllSteps, kExitInterval, kExitDuration, kInterrupted, kEvaluated };
 
 /// How a run went.
 struct RunSummary {
@@ -34,8 +36,9 @@ class Trainer {
   explicit Trainer(const config::Experiment& experiment, at::Device device = at::kCPU);
   ~Trainer();
 
-  /// Train to the end, to exit_interval or exit_duration_in_mins, or until a signal asks to stop, saving on the way.
-  /// Throws UserError when loss or gradient are not finite and the experiment says to stop then.
+  /// Evaluate alone (skip_train), or train to the end, to exit_interval or exit_duration_in_mins, or until a signal
+  /// asks to stop, saving on the way. Throws UserError when loss or gradient are not finite and the experiment says to
+  /// stop then.
   RunSummary run(Reporter& reporter);
 
   const model::ModelSpec& spec() const { return spec_; }
@@ -52,14 +55,22 @@ class Trainer {
   /// The rates of a step that begins after `samples` (of the schedule: skipped steps do not count).
   engine::StepRates rates(std::int64_t samples) const;
   DepthOptions depth_options() const;
-  engine::StepResult step(std::int64_t consumed_samples, const engine::StepRates& rates);
+  engine::StepResult step(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates);
+  const schedule::Schedule& schedule_of(std::int64_t num_micro_batches);
+  RunSummary run_evaluation(Reporter& reporter);
+  /// One step with its records; `end` is set if the run ends with it.
+  void train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end);
+  bool is_passed_over(std::int64_t iteration) const;
+  /// What jumps in a loss and a gradient norm, if anything is to be told.
+  std::optional<std::string> outlier(double loss, double grad_norm);
+  void report_rerun(Reporter& reporter, const engine::RerunVerdict& verdict, std::int64_t iteration) const;
   /// Nothing if a signal came in between.
   std::optional<EvaluationRecord> evaluate(std::int64_t iteration, std::int64_t consumed_samples);
   /// Of the steps in `interval`; `last` and `learning_rate` are the last one's.
   IterationRecord record(std::int64_t iteration, const Interval& interval, const Progress& progress,
                          const engine::StepResult& last, double learning_rate) const;
   /// The interval that one step makes.
-  static Interval interval_of(const engine::StepResult& result, double seconds);
+  static Interval interval_of(const engine::StepResult& result, double seconds, std::int64_t batch_size);
   /// Throws, or tells that the step was left out, as the experiment says.
   void report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const;
   void count(const engine::StepResult& result, const Interval& step, Progress& progress) const;
@@ -83,7 +94,9 @@ class Trainer {
   std::string experiment_json_;
   std::string experiment_yaml_;  // as the launcher wrote it; empty without a launcher
   std::chrono::steady_clock::time_point began_;
-  schedule::Schedule schedule_;
+  std::map<std::int64_t, schedule::Schedule> schedules_;  // by number of micro-batches
+  OutlierWatch loss_watch_{"loss"};
+  OutlierWatch gradient_watch_{"gradient norm"};
   std::shared_ptr<const data::DataSource> source_;
   std::unique_ptr<data::BatchLoader> train_batches_;
   std::unique_ptr<data::BatchLoader> valid_batches_;

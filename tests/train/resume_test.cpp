@@ -136,6 +136,14 @@ TEST_F(ResumeTest, OptionsWithRandomNumbersAndRulesBesideTheOptimizer) {
            "--moe_router_bias_update_rule", "quantile"});
 }
 
+// 4 steps of 4 sequences and 8 of 8; the rates and the data go on where the samples were.
+TEST_F(ResumeTest, AGrowingBatchAndDataThatIsPassedOver) {
+  const Words by_samples = {"--train_iters",    "None", "--train_samples",     "80", "--lr_warmup_iters",   "0",
+                            "--lr_decay_iters", "None", "--global_batch_size", "8",  "--rampup_batch_size", "[4,4,16]"};
+  compare(by_samples);
+  compare({"--iterations_to_skip", "[2]"}, 14);
+}
+
 // A record every 3 steps: the sums of the one that the end cut are taken up again.
 TEST_F(ResumeTest, AveragesOfALogIntervalGoOn) {
   compare({"--log_interval", "3"}, 7);
