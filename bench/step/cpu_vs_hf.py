@@ -125,6 +125,7 @@ def measure_primus(checkpoint, dtype, steps, seq, env):
                "--seq_length", seq, "--micro_batch_size", MICRO_BATCH, "--global_batch_size", MICRO_BATCH,
                "--train_iters", steps, "--eval_iters", 0, "--lr", 1e-4, "--min_lr", 0.0, "--lr_decay_style", "constant",
                "--lr_warmup_iters", 0, "--weight_decay", 0.1, "--adam_beta2", 0.95, "--clip_grad", 1.0,
+               "--save", "null", "--auto_continue_train", "false",
                "--bf16", "true" if dtype == "bf16" else "false", "--cross_entropy_loss_fusion", "true",
                "--log_interval", 1, "--timing_log_level", 1]
     output, peak, reason = run_measured([str(word) for word in command], env)

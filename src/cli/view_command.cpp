@@ -10,6 +10,7 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_common.hpp"
+#include "cli/records_csv.hpp"
 #include "cli/run_curve.hpp"
 
 namespace primus::cli {
@@ -19,6 +20,7 @@ struct ViewOptions {
   std::vector<std::string> runs;
   std::string of = "loss";
   std::string out;
+  std::string csv;
   bool dry_run = false;
   std::string format = "text";
 };
@@ -33,6 +35,7 @@ void add_options(CLI::App& app, ViewOptions& options) {
       ->capture_default_str();
   app.add_option("--out", options.out, "Picture to write (default: loss.svg in the first folder)")
       ->type_name("FILE.svg");
+  app.add_option("--csv", options.csv, "Table of all records of the run to write beside")->type_name("FILE.csv");
   app.add_flag("--dry-run", options.dry_run, "Say what would be drawn, and stop");
   add_format_option(app, options.format, {"text", "json"});
 }
@@ -105,6 +108,13 @@ int view_loss(std::span<const std::string> words, const LaunchOptions& launch) {
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
   std::vector<std::filesystem::path> metrics;
   for (const std::string& run : options.runs) metrics.push_back(metrics_of(run));
+  if (!options.csv.empty() && metrics.size() > 1) {
+    throw ConfigError({{.file = "command line",
+                        .key = "--csv",
+                        .message = "a table is of one run",
+                        .expected = "one --run",
+                        .found = std::to_string(metrics.size())}});
+  }
   const std::filesystem::path picture =
       options.out.empty() ? metrics.front().parent_path() / "loss.svg" : std::filesystem::path(options.out);
   if (options.dry_run && launch.format == Format::kJson) {
@@ -119,8 +129,11 @@ int view_loss(std::span<const std::string> words, const LaunchOptions& launch) {
     return 0;
   }
   const std::vector<LossSummary> summaries = draw_curves(metrics, drawn_of(options.of), picture);
+  if (!options.csv.empty()) write_records_csv(metrics.front(), options.csv);
   if (launch.format == Format::kJson) {
-    print_json(summary_json(summaries, picture));
+    Json json = summary_json(summaries, picture);
+    if (!options.csv.empty()) json["table"] = options.csv;
+    print_json(json);
     return 0;
   }
   for (const LossSummary& summary : summaries) {
@@ -128,6 +141,7 @@ int view_loss(std::span<const std::string> words, const LaunchOptions& launch) {
     print_summary(summary);
   }
   fmt::print("curve          {}\n", picture.string());
+  if (!options.csv.empty()) fmt::print("table          {}\n", options.csv);
   return 0;
 }
 

@@ -53,6 +53,15 @@ std::int64_t SavedDeclaration::remade_bytes() const {
   return bytes;
 }
 
+namespace {
+
+/// Statistics that `rows` rows of a norm leave: rstd, and a LayerNorm's means behind it.
+std::int64_t statistics_of(const ModelSpec& spec, std::int64_t rows) {
+  return spec.norm == NormKind::kLayer ? 2 * rows : rows;
+}
+
+}  // namespace
+
 SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
   const std::int64_t tokens = batch.num_tokens();
   const auto category = SavedCategory::kAttention;
@@ -62,9 +71,9 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
     const std::int64_t q_rows = mla->q_lora_rank ? tokens : 0;
     const bool has_norms = mla->latent_norms == Part::kPresent;
     return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
-             {"query_down_rstd", {has_norms ? q_rows : 0}, policy.statistics, category},
+             {"query_down_rstd", {statistics_of(spec, has_norms ? q_rows : 0)}, policy.statistics, category},
              {"kv_down", {tokens, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
-             {"kv_down_rstd", {has_norms ? tokens : 0}, policy.statistics, category},
+             {"kv_down_rstd", {statistics_of(spec, has_norms ? tokens : 0)}, policy.statistics, category},
              {"query", {tokens, heads, mla->query_dim()}, policy.activations, category},
              {"key", {tokens, heads, mla->query_dim()}, policy.activations, category},
              {"value", {tokens, heads, mla->v_head_dim}, policy.activations, category},
@@ -73,7 +82,9 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
             {}};
   }
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
-  const std::int64_t normed = gqa.has_norms() ? tokens : 0;
+  // Norms without a weight are RMSNorms in every model.
+  const std::int64_t rows = gqa.has_norms() ? tokens : 0;
+  const std::int64_t normed = gqa.qk_norms == Part::kPresent ? statistics_of(spec, rows) : rows;
   return {{{"qkv", {tokens, gqa.num_fused_heads(), gqa.head_dim}, policy.activations, category},
            {"context", {tokens, gqa.num_heads, gqa.head_dim}, policy.activations, category},
            {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category},
@@ -97,6 +108,8 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
   const std::int64_t top_k = moe.router.top_k;
   const std::int64_t rows = moe.router.num_expert_rows(tokens);
   const std::int64_t shared_rows = moe.shared_ffn_hidden_size > 0 ? tokens : 0;
+  const std::int64_t latent = moe.latent ? moe.latent->size : 0;
+  const bool has_latent_norm = moe.latent && moe.latent->norm == Part::kPresent;
   const auto router = SavedCategory::kRouter;
   return {{{"logits", {tokens, moe.router.num_experts}, policy.router, router},
            {"index", {tokens, top_k}, DType::kInt32, router},
@@ -116,7 +129,13 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
            {"shared_gate",
             {moe.shared_gate == Part::kPresent ? shared_rows : 0},
             policy.statistics,
-            SavedCategory::kSharedExperts}},
+            SavedCategory::kSharedExperts},
+           {"latent_input", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+           {"latent_output", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+           {"latent_rstd",
+            {statistics_of(spec, has_latent_norm ? tokens : 0)},
+            policy.statistics,
+            SavedCategory::kExperts}},
           {}};
 }
 
@@ -124,10 +143,10 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
   const std::int64_t tokens = batch.num_tokens();
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration declaration;
-  declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
-                         {"input_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
-                         {"middle", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
-                         {"middle_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
+  declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+                         {"input_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
+                         {"middle", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+                         {"middle_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
   declaration.children = {attention_saved(spec, policy, batch),
                           is_moe ? moe_saved(spec, policy, batch) : dense_mlp_saved(spec, policy, batch)};
   return declaration;
@@ -136,10 +155,10 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
 SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion) {
   const std::int64_t tokens = batch.num_tokens();
   const bool fused = fusion == LossFusion::kFused;
-  return {{{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
-           {"rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
+  return {{{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+           {"rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
            {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
-           {"logits", {fused ? 0 : tokens, spec.padded_vocab_size}, policy.activations, SavedCategory::kLoss}},
+           {"logits", {fused ? 0 : tokens, spec.padded_vocab_size}, policy.logit_type(), SavedCategory::kLoss}},
           {}};
 }
 
@@ -147,8 +166,8 @@ SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, B
                            int depth) {
   const std::int64_t tokens = batch.num_tokens();
   SavedDeclaration declaration;
-  declaration.tensors = {{"embedding_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
-                         {"hidden_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
+  declaration.tensors = {{"embedding_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
+                         {"hidden_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
   declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth),
                           output_saved(spec, policy, batch, fusion)};
   return declaration;

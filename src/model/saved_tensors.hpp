@@ -1,6 +1,7 @@
 #pragma once
 // What each layer keeps from forward to backward, declared: the projection adds it up, the trainer allocates from it.
-// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, R rows of all experts
+// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, L width
+// of the experts' latent space, R rows of all experts
 // (T·K, or what their capacity leaves), F ffn width.
 #include <cstdint>
 #include <string_view>
@@ -72,7 +73,10 @@ struct MoeSlot {
     kSlotOf,
     kPreActivation,
     kSharedPreActivation,
-    kSharedGate
+    kSharedGate,
+    kLatentInput,
+    kLatentOutput,
+    kLatentRstd
   };
 };
 struct LayerSlot {

@@ -32,6 +32,7 @@ Configuration random_configuration(std::uint64_t seed) {
   c.spec = random_spec(seed);
   c.spec.layers.insert(c.spec.layers.begin(), generator() % 3, model::LayerKind::kMoe);
   c.spec.num_mtp_layers = static_cast<std::int64_t>(generator() % 3);
+  if (generator() % 2 == 0) randomise_numerics(c.spec, seed);
   model::NumericPolicy& policy = c.step.policy;
   policy.parameters = policy.activations =
       pick(generator, std::array{DType::kFloat32, DType::kBFloat16, DType::kFloat16});
@@ -41,8 +42,11 @@ Configuration random_configuration(std::uint64_t seed) {
   policy.second_moment = pick(generator, states);
   if (policy.parameters != DType::kFloat32)
     policy.master = pick(generator, std::array{DType::kFloat32, DType::kFloat16});
-  c.optimizer.kind = pick(
-      generator, std::array{OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kLion, OptimizerKind::kMuon});
+  if (policy.parameters != DType::kFloat32 && generator() % 2 == 0) policy.residual = DType::kFloat32;
+  if (policy.parameters != DType::kFloat32 && generator() % 2 == 0) policy.logits = DType::kFloat32;
+  c.optimizer.kind =
+      pick(generator, std::array{OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kLion, OptimizerKind::kMuon,
+                                 OptimizerKind::kAdaptiveMuon, OptimizerKind::kSoap});
   c.step.loss_fusion = pick(generator, std::array{model::LossFusion::kFused, model::LossFusion::kUnfused});
   c.step.micro_batch = random_batch(seed);
   using enum model::LayerRecompute;
