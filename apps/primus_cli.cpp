@@ -1,4 +1,6 @@
 // primus-cli: everything that needs no tensors.
+#include <fcntl.h>
+
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -6,7 +8,21 @@
 #include "base/error.hpp"
 #include "cli/run.hpp"
 
+namespace {
+
+// A stream that the caller closed is a number that the next opened file would get, and with it what is printed. Writing
+// to a closed standard output still fails, as it should.
+void keep_streams_apart() {
+  constexpr int kNothing[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+  for (int stream = 0; stream < 3; ++stream) {
+    if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", kNothing[stream]) != stream) return;
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  keep_streams_apart();
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const int code = primus::cli::run(words);
   // What was printed may still wait in the buffer; a full disk is a failure like any other.

@@ -21,6 +21,10 @@ enum class Parsed { kRun, kHelpShown };
 Parsed parse_options(CLI::App& app, std::span<const std::string> words, Rest what_to_do,
                      std::vector<std::string>& rest);
 
+/// An option that takes one of a few words; the help shows them as a|b.
+void add_choice(CLI::App& app, const std::string& option, std::string& value, const std::string& meaning,
+                const std::vector<std::string>& words);
+
 /// Throws ConfigError for a word that is none of `names`.
 [[noreturn]] void refuse_word(std::string_view what, std::string_view word, std::span<const std::string_view> names);
 

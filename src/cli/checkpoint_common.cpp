@@ -84,13 +84,8 @@ Json report_json(const ConvertReport& report) {
 void add_convert_options(CLI::App& app, ConvertOptions& options) {
   app.add_option("--from", options.from, "Folder to read")->required()->type_name("DIR");
   app.add_option("--to", options.to, "Folder to make; it must not be there yet")->required()->type_name("DIR");
-  app.add_option("--dtype", options.dtype, "Type of the weights; keep: as they are stored")
-      ->type_name("keep|fp32|bf16|fp16")
-      ->capture_default_str()
-      ->check([](const std::string& text) {
-        constexpr std::array<std::string_view, 4> kNames = {"keep", "fp32", "bf16", "fp16"};
-        return std::ranges::find(kNames, text) != kNames.end() ? "" : "expected keep, fp32, bf16 or fp16";
-      });
+  add_choice(app, "--dtype", options.dtype, "Type of the weights; keep: as they are stored",
+             {"keep", "fp32", "bf16", "fp16"});
   app.add_option("--max-shard-size", options.shard_size, "Largest file")->type_name("SIZE")->capture_default_str();
   app.add_flag("--dry-run", options.dry_run, "Check everything, say what would be written, and stop");
   add_format_option(app, options.format, {"text", "json"});

@@ -23,16 +23,6 @@ struct LogitsWords {
   bool gradients = false;
 };
 
-/// A choice among a few words.
-void add_choice(CLI::App& app, const char* option, std::string& value, const char* meaning,
-                const std::vector<std::string>& words) {
-  const std::string choice = fmt::format("{}", fmt::join(words, "|"));
-  app.add_option(option, value, meaning)->type_name(choice)->check([words, choice](const std::string& text) {
-    const bool is_known = std::find(words.begin(), words.end(), text) != words.end();
-    return is_known ? "" : fmt::format("expected {}, found '{}'", choice, text);
-  });
-}
-
 void add_options(CLI::App& app, LogitsWords& read) {
   app.add_option("DIR", read.folder, "A checkpoint, or a Hugging Face model")->required()->type_name("DIR");
   app.add_option("--tokens", read.tokens, "input_ids [B, S] and, if wanted, labels [B, S], as safetensors")
@@ -76,6 +66,7 @@ launch::WorkerCommand worker_command(const LogitsWords& read, const LaunchOption
 }
 
 int run(std::span<const std::string> words, const LaunchOptions& launch) {
+  if (!launch.problems.empty()) throw ConfigError(launch.problems);
   LogitsWords read;
   CLI::App app("Run a stored model once over given tokens: logits, loss and, if wanted, gradients.",
                "primus-cli checkpoint logits");

@@ -11,7 +11,7 @@
 #include "cli/arguments.hpp"
 #include "cli/messages.hpp"
 #include "config/rules.hpp"
-#include "launch/launcher_file.hpp"
+#include "launch/outer_command.hpp"
 #include "launch/output_copy.hpp"
 
 namespace primus::cli {
@@ -21,11 +21,12 @@ enum class Action { kStart, kDryRun };
 /// How much is told: --debug adds the worker's command here and, there, what it was started with.
 enum class Detail { kUsual, kDebug };
 
-/// A command that slurm or container would start.
-struct OuterText {
-  std::string mode;
-  std::string command;
-  std::vector<std::string> remarks;
+/// A mode that starts this program elsewhere, with its options read and checked.
+struct OuterPlan {
+  std::string mode;  // slurm, container
+  launch::SlurmRequest slurm;
+  launch::ContainerRequest container;
+  std::vector<std::string> inner;  // what it starts: this program and its words
 };
 
 /// What global options, launcher file and launch mode say about a run.
@@ -40,11 +41,13 @@ struct LaunchOptions {
   std::map<std::string, Problem> places;  // of variables and patches by name: file, line and key, where known
   std::string log_file;
   launch::Show show = launch::Show::kAll;
-  std::string launcher_file;               // "": none
-  std::vector<config::Note> no_effect;     // options that do nothing here, and why
-  std::vector<OuterText> outer;            // outermost first; empty: the command runs here
-  std::optional<config::WorldSize> world;  // slurm's nodes times their devices
-  std::vector<std::string> words;          // the command with its name, for hooks
+  std::string launcher_file;                // "": none
+  std::vector<config::Note> no_effect;      // options that do nothing here, and why
+  std::vector<OuterPlan> outer;             // outermost first; empty: the command runs here
+  std::optional<config::WorldSize> world;   // slurm's nodes times their devices
+  std::vector<std::string> words;           // the command with its name, for hooks
+  std::vector<std::string> variable_files;  // of --env
+  std::vector<Problem> problems;            // of the words before the command, told with the command's own
   launch::OutputCopy* output = nullptr;
 };
 

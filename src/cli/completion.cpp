@@ -12,6 +12,7 @@
 #include "cli/config_common.hpp"
 #include "cli/front_options.hpp"
 #include "config/key_table.hpp"
+#include "config/map_entries.hpp"
 
 namespace primus::cli {
 namespace {
@@ -185,7 +186,9 @@ class Completer {
     std::string key_name =
         name.substr(name.find_first_not_of('-') == std::string::npos ? 0 : name.find_first_not_of('-'));
     std::replace(key_name.begin(), key_name.end(), '-', '_');
-    if (const config::Key* key = config::find_key(key_name)) key_values(*key, prefix);
+    const config::Key* key = config::find_key(key_name);
+    if (!key) key = config::find_map_entry(key_name);
+    if (key) key_values(*key, prefix);
   }
 
   void option_values(const CLI::Option& option, const std::string& name, const std::string& prefix) {
@@ -244,6 +247,12 @@ class Completer {
         if (key.name.starts_with(typed))
           candidates_.push_back(before + written + in_style_of(written, key.name.substr(typed.size())) + after);
         if (!before.empty() && key.type == config::KeyType::kBool) add_negation(key, typed, written);
+        // A map's entries come once its name stands there: most people want none of them.
+        if (!typed.starts_with(key.name)) continue;
+        for (const config::Key& entry : config::entries_of_map(key.name)) {
+          if (entry.name.starts_with(typed))
+            candidates_.push_back(before + written + in_style_of(written, entry.name.substr(typed.size())) + after);
+        }
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "base/visible.hpp"
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"
 #include "cli/terminal.hpp"
@@ -39,7 +40,7 @@ struct Verdict {
 Verdict check(const std::string& file, config::Purpose purpose, const LaunchOptions& launch) {
   Verdict verdict{file, {}, {}};
   try {
-    verdict.resolution = resolve_here({file, {}, purpose, {}}, 0, launch);
+    verdict.resolution = resolve_here({file, {}, purpose, {}}, "", launch);
   } catch (const ConfigError& error) {
     verdict.problems = error.problems();
   } catch (const UserError& error) {
@@ -66,11 +67,12 @@ void print_text(const std::vector<Verdict>& verdicts) {
   std::size_t num_failed = 0;
   for (const Verdict& verdict : verdicts) {
     if (verdict.resolution) {
-      fmt::print("{}  {}: {}\n", coloured("ok", Colour::kGreen, stdout), verdict.file, summary(*verdict.resolution));
+      fmt::print("{}  {}: {}\n", coloured("ok", Colour::kGreen, stdout), visible(verdict.file),
+                 summary(*verdict.resolution));
       continue;
     }
     ++num_failed;
-    fmt::print("{}  {}: {}\n", coloured("FAILED", Colour::kRed, stdout), verdict.file,
+    fmt::print("{}  {}: {}\n", coloured("FAILED", Colour::kRed, stdout), visible(verdict.file),
                counted(std::ssize(verdict.problems), "problem"));
     for (const Problem& problem : verdict.problems) fmt::print("    {}\n", to_text(problem));
   }
@@ -85,6 +87,9 @@ void print_as_json(const std::vector<Verdict>& verdicts) {
   for (const Verdict& verdict : verdicts) {
     Json entry = {{"file", verdict.file}, {"ok", verdict.resolution.has_value()}};
     if (verdict.resolution) {
+      const model::ParameterCount count =
+          model::count_parameters(model::build_model_spec(verdict.resolution->experiment));
+      entry["parameters"] = {{"total", count.total}, {"active", count.active}};
       entry["world"] = verdict.resolution->world.size;
       entry["notes"] = verdict.resolution->notes.size();
       entry["no_effect"] = verdict.resolution->no_effect.size();

@@ -19,51 +19,61 @@
 #include "launch/world.hpp"
 
 namespace primus::cli {
+namespace {
+
+/// Read here, and not by the option itself, so that a wrong one does not hide what is wrong with the experiment.
+std::optional<std::int64_t> world_of_option(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto count = config::parse_int(text);
+  if (count && *count >= 1) return *count;
+  throw ConfigError({{.file = "command line",
+                      .key = "--world-size",
+                      .message = "not a number of processes",
+                      .expected = "integer >= 1",
+                      .found = fmt::format("'{}'", text)}});
+}
+
+}  // namespace
 
 void add_config_option(CLI::App& app, ReadOptions& options) {
   app.add_option("--config,--exp", options.config, "Experiment file")->required()->type_name("FILE.yaml");
 }
 
-void add_world_option(CLI::App& app, std::int64_t& world_size) {
+void add_world_option(CLI::App& app, std::string& world_size) {
   app.add_option("--world-size,--world_size", world_size, "Processes (default: the environment's, or the fewest)")
-      ->type_name("N")
-      ->check([](const std::string& text) {
-        const auto count = config::parse_int(text);
-        return count && *count >= 1 ? "" : "expected an integer >= 1";
-      });
+      ->type_name("N");
 }
 
 void add_format_option(CLI::App& app, std::string& format, const std::vector<std::string>& names) {
-  std::string choice;
-  for (const std::string& name : names) choice += (choice.empty() ? "" : "|") + name;
   format = names.front();
-  app.add_option("--format", format, "How to answer")
-      ->type_name(choice)
-      ->check([names, choice](const std::string& text) {
-        const bool is_known = std::find(names.begin(), names.end(), text) != names.end();
-        return is_known ? "" : fmt::format("expected {}, found '{}'", choice, text);
-      });
+  add_choice(app, "--format", format, "How to answer", names);
 }
 
-std::optional<config::WorldSize> plan_world(std::int64_t world_size, const LaunchOptions& launch) {
-  const bool contradicts = world_size > 0 && launch.num_processes && *launch.num_processes != world_size;
+std::optional<config::WorldSize> wanted_world(const std::string& world_size, config::Purpose purpose,
+                                              const LaunchOptions& launch) {
+  const std::optional<std::int64_t> wanted = world_of_option(world_size);
+  const bool contradicts = wanted && launch.num_processes && *launch.num_processes != *wanted;
   if (contradicts) {
     throw ConfigError({{.file = "command line",
                         .key = "--world-size",
                         .message = fmt::format("contradicts --nproc {}", *launch.num_processes),
                         .expected = "one number of processes",
-                        .found = std::to_string(world_size)}});
+                        .found = world_size}});
   }
-  if (world_size > 0) return config::WorldSize{world_size, "--world-size"};
+  if (wanted) return config::WorldSize{*wanted, "--world-size"};
   if (launch.num_processes) return config::WorldSize{*launch.num_processes, "--nproc"};
   if (launch.world) return launch.world;
-  return launch::world_of_environment();
+  return launch::world_of_environment(purpose);
 }
 
 void check_environment(const LaunchOptions& launch) {
-  std::vector<Problem> problems = launch::problems_of_variables(launch::current_environment());
+  launch::Variables environment = launch::current_environment();
+  const launch::Variables of_slurm = launch::slurm_variables(environment);
+  for (const auto& [name, value] : of_slurm) environment[name] = value;
+  std::vector<Problem> problems = launch::problems_of_variables(environment);
   for (Problem& problem : problems) {
     problem.file = "environment";
+    if (of_slurm.contains(problem.key)) problem.key = launch::slurm_name(problem.key);
     const auto place = launch.places.find(problem.key);
     if (place == launch.places.end()) continue;
     problem.file = place->second.file;
@@ -73,10 +83,11 @@ void check_environment(const LaunchOptions& launch) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-config::Resolution resolve_here(config::ResolveRequest request, std::int64_t world_size, const LaunchOptions& launch) {
+config::Resolution resolve_here(config::ResolveRequest request, const std::string& world_size,
+                                const LaunchOptions& launch) {
   Gathered gathered;
   gathered.step([&] { check_environment(launch); });
-  gathered.step([&] { request.world = plan_world(world_size, launch); });
+  gathered.step([&] { request.world = wanted_world(world_size, config::Purpose::kPlan, launch); });
   std::optional<config::Resolution> resolution;
   gathered.step([&] {
     request.check_variables = &launch::problems_of_variables;

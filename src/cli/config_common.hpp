@@ -15,26 +15,28 @@ namespace primus::cli {
 /// Options that several commands have.
 struct ReadOptions {
   std::string config;
-  std::int64_t world_size = 0;
+  std::string world_size;
   std::string format = "text";
   std::vector<std::string> overrides;
 };
 
 void add_config_option(CLI::App& app, ReadOptions& options);
-void add_world_option(CLI::App& app, std::int64_t& world_size);
+void add_world_option(CLI::App& app, std::string& world_size);
 /// `--format` with these names, the first of which is the default.
 void add_format_option(CLI::App& app, std::string& format, const std::vector<std::string>& names);
 
-/// Who decides the number of processes of a plan (decision 3); nothing: the smallest that is legal.
-std::optional<config::WorldSize> plan_world(std::int64_t world_size, const LaunchOptions& launch);
+/// Who decides the number of processes (decision 3); nothing: the smallest that is legal in a plan, one in a train.
+std::optional<config::WorldSize> wanted_world(const std::string& world_size, config::Purpose purpose,
+                                              const LaunchOptions& launch);
 
 /// The environment's own variables, and those that --env and a launcher file bring. Throws ConfigError with the place
 /// of each fault.
 void check_environment(const LaunchOptions& launch);
 
-/// Resolve with the world that plan_world() finds. What is wrong with the environment, the world and the experiment is
-/// told in one ConfigError.
-config::Resolution resolve_here(config::ResolveRequest request, std::int64_t world_size, const LaunchOptions& launch);
+/// Resolve with the world that wanted_world() finds. What is wrong with the environment, the world and the experiment
+/// is told in one ConfigError.
+config::Resolution resolve_here(config::ResolveRequest request, const std::string& world_size,
+                                const LaunchOptions& launch);
 
 /// Resolve as a plan. Throws ConfigError.
 config::Resolution read_experiment(const std::string& file, const ReadOptions& options, const LaunchOptions& launch);

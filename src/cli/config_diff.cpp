@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/visible.hpp"
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"
 #include "cli/terminal.hpp"
@@ -26,39 +27,29 @@ void add_options(CLI::App& app, DiffOptions& options) {
   add_world_option(app, options.read.world_size);
 }
 
-/// A value that differs. Names of the run have no origin.
+/// A value that differs.
 struct Difference {
   std::string area;
   std::string key;
   std::array<config::Setting, 2> sides;
-  enum class Kind { kName, kKey } kind = Kind::kKey;
 };
 
-void compare_texts(std::string key, const std::string& left, const std::string& right,
+/// What is on one side only has no value on the other.
+void compare_names(const config::Resolution& left, const config::Resolution& right,
                    std::vector<Difference>& differences) {
-  if (left == right) return;
-  differences.push_back({"experiment",
-                         std::move(key),
-                         {config::Setting{{left}, {}}, config::Setting{{right}, {}}},
-                         Difference::Kind::kName});
+  auto x = left.names;
+  auto y = right.names;
+  for (const auto& [name, setting] : x) y.try_emplace(name);
+  for (const auto& [name, setting] : y) {
+    if (x[name].value != setting.value) differences.push_back({"experiment", name, {x[name], setting}});
+  }
 }
 
-std::vector<Difference> compare(const config::Experiment& x, const config::Experiment& y) {
+std::vector<Difference> compare(const config::Resolution& one, const config::Resolution& other) {
   std::vector<Difference> differences;
-  compare_texts("work_group", x.work_group, y.work_group, differences);
-  compare_texts("user_name", x.user_name, y.user_name, differences);
-  compare_texts("exp_name", x.exp_name, y.exp_name, differences);
-  compare_texts("workspace", x.workspace, y.workspace, differences);
-  compare_texts("config", x.module_preset, y.module_preset, differences);
-  compare_texts("model", x.model_preset, y.model_preset, differences);
-  auto names = x.env;
-  names.insert(y.env.begin(), y.env.end());
-  const auto value_in = [](const config::Experiment& experiment, const std::string& name) {
-    const auto found = experiment.env.find(name);
-    return found == experiment.env.end() ? std::string() : found->second;
-  };
-  for (const auto& [name, value] : names)
-    compare_texts("env." + name, value_in(x, name), value_in(y, name), differences);
+  compare_names(one, other, differences);
+  const config::Experiment& x = one.experiment;
+  const config::Experiment& y = other.experiment;
   for (const config::KeySection& section : config::key_sections()) {
     for (const config::Key& key : section.keys) {
       const config::Setting& left = x.setting(key.name);
@@ -72,11 +63,11 @@ std::vector<Difference> compare(const config::Experiment& x, const config::Exper
 
 void print_text(const std::vector<Difference>& differences, const std::vector<std::string>& files) {
   if (differences.empty()) {
-    fmt::print("{} and {} resolve to the same\n", files[0], files[1]);
+    fmt::print("{} and {} resolve to the same\n", visible(files[0]), visible(files[1]));
     return;
   }
-  fmt::print("{}\n{}\n", coloured("- " + files[0], Colour::kRed, stdout),
-             coloured("+ " + files[1], Colour::kGreen, stdout));
+  fmt::print("{}\n{}\n", coloured("- " + visible(files[0]), Colour::kRed, stdout),
+             coloured("+ " + visible(files[1]), Colour::kGreen, stdout));
   std::string area;
   for (const Difference& difference : differences) {
     if (difference.area != area) {
@@ -88,7 +79,7 @@ void print_text(const std::vector<Difference>& differences, const std::vector<st
       const std::string line =
           fmt::format("  {} {}: {}", side == 0 ? '-' : '+', difference.key, config::to_text(setting.value));
       fmt::print("{}", coloured(line, side == 0 ? Colour::kRed : Colour::kGreen, stdout));
-      fmt::print("{}\n", difference.kind == Difference::Kind::kKey ? "  # " + origin_text(setting.origin) : "");
+      fmt::print("  # {}\n", origin_text(setting.origin));
     }
   }
   fmt::print("{} in all\n", counted(std::ssize(differences), "difference"));
@@ -101,7 +92,7 @@ void print_as_json(const std::vector<Difference>& differences, const std::vector
     Json entry = {{"key", difference.key}, {"area", difference.area}};
     for (const std::size_t side : {0U, 1U}) {
       Json value = {{"value", config::json_of(difference.sides[side].value)}};
-      if (difference.kind == Difference::Kind::kKey) value.update(json_of(difference.sides[side].origin));
+      value.update(json_of(difference.sides[side].origin));
       entry[side == 0 ? "x" : "y"] = std::move(value);
     }
     json["differences"].push_back(std::move(entry));
@@ -122,7 +113,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   options.files = first_words(options.read.overrides, 2, "two experiments are needed", "diff");
   const config::Resolution x = read_experiment(options.files[0], options.read, launch);
   const config::Resolution y = read_experiment(options.files[1], options.read, launch);
-  const std::vector<Difference> differences = compare(x.experiment, y.experiment);
+  const std::vector<Difference> differences = compare(x, y);
   const bool is_json = format_of(options.read.format) == Format::kJson || launch.format == Format::kJson;
   is_json ? print_as_json(differences, options.files) : print_text(differences, options.files);
   return differences.empty() ? 0 : kDifferent;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/visible.hpp"
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"
 #include "cli/key_text.hpp"
@@ -52,6 +53,10 @@ bool is_in_table(const Key& key) {
   return config::find_key(key.name) == &key;
 }
 
+bool names_a_run(const Key& key) {
+  return std::any_of(kRunRows.begin(), kRunRows.end(), [&](const Key& row) { return &row == &key; });
+}
+
 const Key& wanted_key(std::string name) {
   while (name.starts_with('-')) name.erase(0, 1);
   std::replace(name.begin(), name.end(), '-', '_');
@@ -87,26 +92,13 @@ config::Setting entry_setting(const Key& key, const config::Experiment& experime
   return {entry->second, setting.origin};
 }
 
-/// What names the run: the experiment's own word, or the command line's.
-config::Setting name_setting(const Key& key, const config::Experiment& experiment, const ReadOptions& read) {
-  const std::array<std::string, config::kRunNames.size()> values = {experiment.work_group, experiment.user_name,
-                                                                    experiment.exp_name, experiment.workspace};
-  const auto name = std::find(config::kRunNames.begin(), config::kRunNames.end(), key.name);
-  std::vector<Problem> told;
-  config::Origin origin{config::Layer::kExperiment, read.config, 0};
-  for (const config::Override& item : config::parse_overrides(read.overrides, told)) {
-    if (item.key == key.name) origin = {config::Layer::kCommandLine, "command line", 0};
-  }
-  return {{values[static_cast<std::size_t>(name - config::kRunNames.begin())]}, origin};
-}
-
 Use use_of(const Key& key, const ExplainOptions& options, const LaunchOptions& launch) {
   const config::Resolution resolution = read_experiment(options.read.config, options.read, launch);
   Use use;
   if (!is_in_table(key)) {
     const bool is_entry = key.name.find('.') != std::string_view::npos;
-    use.setting =
-        is_entry ? entry_setting(key, resolution.experiment) : name_setting(key, resolution.experiment, options.read);
+    use.setting = is_entry ? entry_setting(key, resolution.experiment) : resolution.names.at(std::string(key.name));
+    std::reverse(use.setting.replaced.begin(), use.setting.replaced.end());
     return use;
   }
   use.setting = resolution.experiment.setting(key.name);
@@ -142,14 +134,21 @@ void print_row(std::string_view label, std::string_view text) {
   fmt::print("  {:<10} {}\n", label, text);
 }
 
+/// A key asked for by another name is told that it has two; dashes are no other name.
+bool is_spelling_of(std::string asked, const Key& key) {
+  asked.erase(0, asked.find_first_not_of('-'));
+  std::replace(asked.begin(), asked.end(), '-', '_');
+  return asked == key.name;
+}
+
 void print_key(const Key& key, const std::string& asked) {
   fmt::print("{}\n", coloured(key.name, Colour::kBold, stdout));
-  if (asked != key.name) print_row("also", asked);
+  if (!is_spelling_of(asked, key)) print_row("also", asked);
   print_row("meaning", key.meaning);
   print_row("area", area_text(key));
-  const bool is_name = !is_in_table(key) && key.name.find('.') == std::string_view::npos;
+  const bool is_name = names_a_run(key);
   print_row("default", is_name ? "none: it must be written" : config::to_text(config::default_value(key)));
-  print_row("values", config::expected_text(key) + (config::allows_null(key) ? ", or null" : ""));
+  print_row("values", config::expected_text(key) + (config::allows_null(key) && !is_name ? ", or null" : ""));
   print_row("state", state_with_reason(key));
   const std::vector<config::Rule> rules = config::all_rules();
   for (const config::Rule* rule : rules_about(key, rules))
@@ -172,7 +171,7 @@ std::string place_text(const config::Origin& origin) {
 }
 
 void print_use(const Use& use, const std::string& file) {
-  fmt::print("{}\n", coloured("in " + file, Colour::kBold, stdout));
+  fmt::print("{}\n", coloured("in " + visible(file), Colour::kBold, stdout));
   print_row("value", config::to_text(use.setting.value));
   const bool is_default = use.setting.origin.layer == config::Layer::kDefault;
   print_row("set by", is_default ? "nothing: it is the default" : place_text(use.setting.origin));
@@ -221,6 +220,10 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   if (format_of(options.read.format) == Format::kJson || launch.format == Format::kJson) {
     Json json = {{"ok", true}};
     json.update(describe_key(key));
+    if (names_a_run(key)) {
+      json.erase("default");
+      json["required"] = true;
+    }
     json["area"] = area_text(key);
     const std::vector<config::Rule> rules = config::all_rules();
     json["rules"] = Json::array();

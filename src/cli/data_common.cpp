@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/app.hpp"
+#include "cli/arguments.hpp"
 #include "config/key_table.hpp"
 #include "config/tokenizer_facts.hpp"
 
@@ -66,10 +67,8 @@ void add_document_options(CLI::App& app, DocumentWords& words) {
   app.add_option("--input", words.inputs, "Files (.gz and .zst too), folders of them, or - for standard input")
       ->required()
       ->type_name("PATH");
-  app.add_option("--documents", words.kind, "A document is: file, line, json (a line's object), auto: by the ending")
-      ->check(CLI::IsMember({"auto", "file", "line", "json"}))
-      ->type_name("KIND")
-      ->capture_default_str();
+  add_choice(app, "--documents", words.kind, "A document is a file, a line, a line's JSON object; auto: by the ending",
+             {"auto", "file", "line", "json"});
   app.add_option("--json-key", words.json_key, "Member of a JSON line that holds the text")
       ->type_name("KEY")
       ->capture_default_str();

@@ -15,6 +15,7 @@
 #include "cli/config_common.hpp"
 #include "cli/data_common.hpp"
 #include "cli/terminal.hpp"
+#include "config/parse.hpp"
 #include "data/dataset_tools.hpp"
 #include "data/tokenizers/make_tokenizer.hpp"
 
@@ -40,7 +41,10 @@ void add_info_options(CLI::App& app, InfoWords& read) {
   add_tokenizer_options(app, read.tokenizer);
   app.add_option("--samples", read.num_samples, "Documents to show from the beginning; as text if a tokenizer is named")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check([](const std::string& text) {
+        const auto count = config::parse_int(text);
+        return count && *count >= 0 ? "" : fmt::format("expected an integer >= 0, found '{}'", text);
+      })
       ->type_name("N");
   add_format_option(app, read.format, {"text", "json"});
 }

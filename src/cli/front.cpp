@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/front_options.hpp"
+#include "cli/gathered.hpp"
 #include "cli/outer_modes.hpp"
 #include "cli/terminal.hpp"
 #include "config/parse.hpp"
@@ -102,7 +104,7 @@ class FrontParser {
         print_version();
         return Front::kDone;
       }
-      take(*option);
+      take_gathered(*option);
     }
     return Front::kRun;
   }
@@ -118,13 +120,19 @@ class FrontParser {
     const std::string word = current();
     ++position_;
     if (option.value.empty()) return "";
-    if (const std::size_t equals = word.find('='); equals != std::string::npos) return word.substr(equals + 1);
-    if (!at_end() && current() != "--") return words_[position_++];
+    const std::size_t equals = word.find('=');
+    if (equals != std::string::npos && equals + 1 < word.size()) return word.substr(equals + 1);
+    if (equals == std::string::npos && !at_end() && !current().starts_with("--")) return words_[position_++];
     throw ConfigError({{.file = "command line", .key = std::string(option.name), .message = "needs a value"}});
   }
 
-  void take(const FrontOption& option) {
+  /// A wrong value does not hide what else is wrong; a missing one does, as what follows it is guesswork.
+  void take_gathered(const FrontOption& option) {
     const std::string value = value_of(option);
+    faults_.step([&] { take(option, value); });
+  }
+
+  void take(const FrontOption& option, const std::string& value) {
     constexpr std::array<std::string_view, 2> kFormats = {"text", "json"};
     switch (option.id) {
       case FrontId::kConfig:
@@ -180,6 +188,8 @@ class FrontParser {
   }
 
   void take_variables(const std::string& value) {
+    std::error_code error;
+    if (std::filesystem::is_regular_file(value, error)) launch_.variable_files.push_back(value);
     launch::Variables added;
     if (launch::add_variables(value, "command line", added) == launch::Added::kNotSet)
       launch_.no_effect.push_back({"--env " + value, "the variable is not set here, so there is nothing to pass on"});
@@ -241,7 +251,7 @@ class FrontParser {
         return Front::kDone;
       }
       if (option) {
-        take(*option);
+        take_gathered(*option);
       } else {
         outer.words.push_back(words_[position_++]);
       }
@@ -261,8 +271,8 @@ class FrontParser {
   // Options that say how workers start mean nothing to a command that starts none.
   void note_unused_launch_options(std::string_view word) const {
     const auto note = [word](std::string_view option) {
-      fmt::print(stderr, "{} {} has no effect: {} starts no worker\n", coloured("note:", Colour::kYellow, stderr),
-                 option, word);
+      tell(fmt::format("{} {} has no effect: {} starts no worker\n", coloured("note:", Colour::kYellow, stderr), option,
+                       word));
     };
     for (const OuterMode& outer : front_.outers) {
       // The container that stands for itself behind slurm was not written, so there is nothing to say of it.
@@ -339,12 +349,18 @@ class FrontParser {
     // Commands that only look at a configuration do their work whatever a launcher file says, unless it is named.
     const bool is_free = command.group == "config" || command.group == "completion";
     const bool reads_file = !is_free || !front_.launcher_file.empty();
-    const launch::LauncherFile file =
-        reads_file ? launch::load_launcher_file(front_.launcher_file) : launch::LauncherFile{};
+    launch::LauncherFile file;
+    if (reads_file) {
+      file.state = launch::LauncherFile::State::kFaulty;
+      faults_.step([&] { file = launch::load_launcher_file(front_.launcher_file); });
+    }
     apply_switches(file, front_, launch_);
-    if (command.starts == Starts::kWorkers) {
-      apply_direct_defaults(file, launch_);
-      build_outer_commands(file, front_, launch_);
+    if (command.starts == Starts::kNothing) {
+      faults_.raise();
+    } else {
+      faults_.step([&] { apply_direct_defaults(file, launch_); });
+      faults_.step([&] { read_outer_modes(file, front_, launch_); });
+      launch_.problems = faults_.take();
     }
     return command.run(words_.subspan(position_), launch_);
   }
@@ -354,6 +370,7 @@ class FrontParser {
   FrontWords front_;
   LaunchOptions launch_;
   std::string count_option_;  // --nproc or --single, whichever was read
+  Gathered faults_;
 };
 
 }  // namespace

@@ -22,6 +22,8 @@ class Gathered {
     }
   }
 
+  std::vector<Problem> take() { return std::exchange(problems_, {}); }
+
   /// Throws one ConfigError if a step found something.
   void raise() {
     if (!problems_.empty()) throw ConfigError(std::exchange(problems_, {}));

@@ -13,7 +13,7 @@ namespace primus::cli {
 namespace {
 
 void print_error(const std::string& text) {
-  fmt::print(stderr, "{} {}\n", coloured("error:", Colour::kRed, stderr), text);
+  tell(fmt::format("{} {}\n", coloured("error:", Colour::kRed, stderr), text));
 }
 
 /// Presets are named by their full path; within the working folder the short one says as much.
@@ -77,7 +77,7 @@ void print_failure(const std::vector<Problem>& problems, ExitCode code, Format f
   }
   if (problems.size() == 1) return print_error(to_text(problems.front()));
   print_error(fmt::format("{} problems", problems.size()));
-  for (const Problem& problem : problems) fmt::print(stderr, "  {}\n", to_text(problem));
+  for (const Problem& problem : problems) tell(fmt::format("  {}\n", to_text(problem)));
 }
 
 void print_failure(const std::string& message, ExitCode code, Format format) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "cli/gathered.hpp"
 #include "config/loader.hpp"
 #include "config/parse.hpp"
 #include "launch/environment.hpp"
@@ -15,25 +16,33 @@
 namespace primus::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
 std::string this_program() {
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
   return error ? "primus-cli" : program.string();
 }
 
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value;
+}
+
 /// What is set already stands, except against --env.
-void export_variables(const launch::LauncherFile& file, const LaunchOptions& launch) {
+void export_variables(const launch::LauncherFile& file, LaunchOptions& launch) {
   for (const auto& [name, value] : launch.environment) setenv(name.c_str(), value.c_str(), 1);
-  for (const auto& [name, value] : launch::slurm_variables(launch::current_environment()))
-    setenv(name.c_str(), value.c_str(), 0);
+  for (const auto& [name, value] : launch::slurm_variables(launch::current_environment())) {
+    setenv(name.c_str(), value.c_str(), 1);
+    launch.places[name] = {.file = "environment", .key = launch::slurm_name(name)};
+  }
   const std::array<std::pair<const char*, std::string>, 4> defaults = {{{"NNODES", file.direct.nnodes},
                                                                         {"GPUS_PER_NODE", file.direct.gpus_per_node},
                                                                         {"MASTER_ADDR", file.direct.master_addr},
                                                                         {"MASTER_PORT", file.direct.master_port}}};
   for (const auto& [name, value] : defaults) {
-    if (!value.empty()) setenv(name, value.c_str(), 0);
+    if (!value.empty() && !is_set(name)) setenv(name, value.c_str(), 1);
   }
 }
 
@@ -42,11 +51,7 @@ class OuterBuilder {
   OuterBuilder(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch)
       : file_(file), front_(front), launch_(launch), environment_(launch::current_environment()) {}
 
-  void build(const OuterMode& outer) {
-    const launch::OuterCommand command = outer.mode == "slurm" ? slurm(outer) : container(outer);
-    const Words arguments(command.words.begin() + 1, command.words.end());
-    launch_.outer.push_back({outer.mode, launch::shell_text({command.words.front(), arguments, {}}), command.remarks});
-  }
+  void build(const OuterMode& outer) { outer.mode == "slurm" ? add_slurm(outer) : add_container(outer); }
 
  private:
   /// This program as it would be started in there, with the words of the command line from `position` on.
@@ -59,29 +64,30 @@ class OuterBuilder {
     return inner;
   }
 
-  launch::OuterCommand slurm(const OuterMode& outer) {
-    const launch::SlurmRequest request = launch::read_slurm(outer.words, file_, environment_);
+  void add_slurm(const OuterMode& outer) {
+    OuterPlan plan{.mode = "slurm", .slurm = launch::read_slurm(outer.words, file_, environment_)};
     launch_.world =
-        config::WorldSize{std::int64_t{request.num_nodes} * request.devices_per_node, "nodes of slurm x devices"};
+        config::WorldSize{std::int64_t{plan.slurm.num_nodes} * plan.slurm.devices_per_node, "nodes of slurm x devices"};
     const std::string& first = front_.words[outer.inner];
     const bool has_mode = first == "container" || first == "direct";
-    return launch::slurm_command(request, inner_words(outer.inner, has_mode ? Words{} : Words{"container", "--"}));
+    plan.inner = inner_words(outer.inner, has_mode ? Words{} : Words{"container", "--"});
+    launch_.outer.push_back(std::move(plan));
   }
 
-  launch::OuterCommand container(const OuterMode& outer) {
-    const launch::ContainerRequest request = launch::read_container(outer.words, file_, environment_);
-    for (const std::string& remark : request.no_effect) {
+  void add_container(const OuterMode& outer) {
+    OuterPlan plan{.mode = "container", .container = launch::read_container(outer.words, file_, environment_)};
+    for (const std::string& remark : plan.container.no_effect) {
       const std::size_t colon = remark.find(": ");
       launch_.no_effect.push_back({remark.substr(0, colon), remark.substr(colon + 2)});
     }
     Words mode = {"direct"};
-    for (const std::string& variable : request.environment) {
+    for (const std::string& variable : plan.container.environment) {
       const std::string name = variable.substr(0, variable.find('='));
       mode.insert(mode.end(), {"--env", launch::is_secret(name) ? name + "=(hidden)" : variable});
     }
     const std::size_t first = outer.inner + (front_.words[outer.inner] == "direct" ? 1 : 0);
-    const std::filesystem::path folder = std::filesystem::absolute(config::preset_folder()).parent_path();
-    return launch::container_command(request, inner_words(first, mode), folder.lexically_normal().string());
+    plan.inner = inner_words(first, mode);
+    launch_.outer.push_back(std::move(plan));
   }
 
   const launch::LauncherFile& file_;
@@ -122,7 +128,7 @@ void apply_direct_defaults(const launch::LauncherFile& file, LaunchOptions& laun
                                                                           {"MASTER_ADDR", "master_addr"},
                                                                           {"MASTER_PORT", "master_port"}}};
   for (const auto& [name, key] : kNames) {
-    if (!std::getenv(name) && direct.lines.contains(key)) launch.places.emplace(name, place_of(key));
+    if (!is_set(name) && direct.lines.contains(key)) launch.places.emplace(name, place_of(key));
   }
   for (const std::string& patch : direct.patches) launch.places.emplace(patch, place_of("patch"));
   launch.patches.insert(launch.patches.begin(), direct.patches.begin(), direct.patches.end());
@@ -134,9 +140,27 @@ void apply_direct_defaults(const launch::LauncherFile& file, LaunchOptions& laun
   export_variables(file, launch);
 }
 
-void build_outer_commands(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch) {
+void read_outer_modes(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch) {
   OuterBuilder builder(file, front, launch);
-  for (const OuterMode& outer : front.outers) builder.build(outer);
+  Gathered gathered;
+  for (const OuterMode& outer : front.outers) gathered.step([&] { builder.build(outer); });
+  gathered.raise();
+}
+
+std::vector<OuterText> outer_texts(std::span<const OuterPlan> plans, std::span<const RunFile> files) {
+  std::vector<fs::path> needed = {fs::path(this_program()).parent_path(),
+                                  fs::absolute(config::preset_folder()).parent_path(), launch::runner_folder()};
+  if (const char* worker = std::getenv("PRIMUS_WORKER"); worker && *worker) needed.emplace_back(worker);
+  for (const RunFile& file : files) needed.push_back(file.path);
+  std::vector<OuterText> texts;
+  for (const OuterPlan& plan : plans) {
+    const launch::OuterCommand command = plan.mode == "slurm"
+                                             ? launch::slurm_command(plan.slurm, plan.inner)
+                                             : launch::container_command(plan.container, plan.inner, needed);
+    const Words arguments(command.words.begin() + 1, command.words.end());
+    texts.push_back({plan.mode, launch::shell_text({command.words.front(), arguments, {}}), command.remarks});
+  }
+  return texts;
 }
 
 }  // namespace primus::cli

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/run_files.hpp"
 #include "launch/launcher_file.hpp"
 
 namespace primus::cli {
@@ -32,8 +33,18 @@ void apply_switches(const launch::LauncherFile& file, const FrontWords& front, L
 /// script read from the environment.
 void apply_direct_defaults(const launch::LauncherFile& file, LaunchOptions& launch);
 
-/// What slurm and container would run goes to launch.outer, the size of slurm's world to launch.world. Throws
-/// ConfigError.
-void build_outer_commands(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch);
+/// The words of slurm and container go to launch.outer, the size of slurm's world to launch.world. Throws ConfigError
+/// with every fault.
+void read_outer_modes(const launch::LauncherFile& file, const FrontWords& front, LaunchOptions& launch);
+
+/// A command that slurm or container would start, for people.
+struct OuterText {
+  std::string mode;
+  std::string command;
+  std::vector<std::string> remarks;
+};
+
+/// The commands; a container sees `files` and what this program needs of its own.
+std::vector<OuterText> outer_texts(std::span<const OuterPlan> plans, std::span<const RunFile> files);
 
 }  // namespace primus::cli

@@ -14,6 +14,7 @@
 #include "cli/data_check.hpp"
 #include "cli/key_text.hpp"
 #include "cli/resolution_json.hpp"
+#include "cli/start_check.hpp"
 #include "cli/terminal.hpp"
 #include "config/key_table.hpp"
 #include "config/read_beside.hpp"
@@ -208,7 +209,7 @@ std::string environment_lines(const PlanInputs& inputs) {
 std::string launch_lines(const PlanInputs& inputs) {
   const LaunchOptions& launch = inputs.launch;
   std::string text;
-  for (const OuterText& outer : launch.outer) {
+  for (const OuterText& outer : inputs.outer) {
     text += fmt::format("  {:<12}{}\n", outer.mode, outer.command);
     for (const std::string& remark : outer.remarks) text += line("", remark);
   }
@@ -220,6 +221,7 @@ std::string launch_lines(const PlanInputs& inputs) {
     text += line(kind, script.path.string() + " (not run by a dry run)");
   }
   if (!launch.log_file.empty()) text += line("log file", launch.log_file);
+  if (!inputs.export_config.empty()) text += line("export", inputs.export_config + " (not written by a dry run)");
   return text.empty() ? text : title("launch") + text;
 }
 
@@ -236,6 +238,24 @@ std::string data_lines(const Experiment& experiment) {
   const bool is_mock = experiment.get_bool("mock_data");
   return title("data") + (is_mock ? "  mock_data: token ids are made up, no file is read\n"
                                   : "  no file is named: a real train needs data_path or train_data_path\n");
+}
+
+std::string start_lines(const Experiment& experiment) {
+  const StartUse use = look_at_start(experiment);
+  std::string text = "random weights";
+  if (!use.fault.empty()) {
+    text = "a real train refuses " + use.fault;
+  } else if (!use.key.empty()) {
+    text = fmt::format("{} ({})", use.folder, use.key);
+  }
+  return title("start") + fmt::format("  {}\n", visible(text));
+}
+
+Json start_json(const Experiment& experiment) {
+  const StartUse use = look_at_start(experiment);
+  if (use.key.empty()) return {{"from", "random weights"}};
+  if (!use.fault.empty()) return {{"key", use.key}, {"fault", use.fault}};
+  return {{"from", use.folder}, {"key", use.key}};
 }
 
 Json data_json(const Experiment& experiment) {
@@ -272,6 +292,7 @@ std::string plan_report(const PlanInputs& inputs) {
   text += title("model") + model_lines(experiment);
   text += title("run") + batch_lines(resolution);
   text += data_lines(experiment);
+  text += start_lines(experiment);
   std::vector<config::Note> notes = resolution.notes;
   text += override_lines(inputs, notes);
   text += note_lines("notes", notes);
@@ -292,12 +313,13 @@ Json plan_json(const PlanInputs& inputs) {
   const model::ParameterCount count = model::count_parameters(spec);
   json["overrides"] = overrides_json(inputs.resolution);
   json["data"] = data_json(inputs.resolution.experiment);
+  json["start"] = start_json(inputs.resolution.experiment);
   json["parameters"] = {{"total", count.total}, {"active", count.active}};
   json["environment"] = Json::array();
   for (const launch::VariableUse& use : launch::explain_variables(worker_variables(inputs)))
     json["environment"].push_back({{"name", use.name}, {"value", use.value}, {"effect", use.effect}});
   json["launch"] = Json::array();
-  for (const OuterText& outer : inputs.launch.outer)
+  for (const OuterText& outer : inputs.outer)
     json["launch"].push_back({{"mode", outer.mode}, {"command", outer.command}});
   json["scripts"] = Json::array();
   for (const launch::Script& script : inputs.scripts) json["scripts"].push_back(script.path.string());

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/outer_modes.hpp"
 #include "config/resolve.hpp"
 #include "launch/environment.hpp"
 #include "launch/hooks.hpp"
@@ -18,6 +19,8 @@ struct PlanInputs {
   std::string experiment_file;
   std::vector<launch::Script> scripts;  // hooks and patches that would run, in their order
   launch::WorkerCommand command;        // how its worker would be started
+  std::vector<OuterText> outer;         // what slurm and container would run
+  std::string export_config;            // "": nothing is exported
 };
 
 /// Parameters, batch, overrides, notes, environment, planned keys.

@@ -39,6 +39,10 @@ std::int64_t now_ns() {
 
 }  // namespace
 
+void tell(std::string_view text) {
+  [[maybe_unused]] const std::size_t written = std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 std::string coloured(std::string_view text, Colour colour, std::FILE* stream) {
   const char* wish = std::getenv("NO_COLOR");
   if ((wish && *wish) || !isatty(fileno(stream))) return std::string(text);
@@ -49,7 +53,7 @@ ProgressBar::ProgressBar(std::string label, Unit unit)
     : label_(std::move(label)), unit_(unit), is_terminal_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
-  if (is_shown_) fmt::print(stderr, "\n");
+  if (is_shown_) tell("\n");
 }
 
 std::string ProgressBar::amount(std::int64_t number) const {
@@ -71,7 +75,7 @@ void ProgressBar::show(std::int64_t num_done, std::int64_t num_all) {
   const double rate = seconds > 0.0 ? static_cast<double>(num_done - num_at_beginning_) / seconds : 0.0;
   const std::string speed = rate > 0.0 ? fmt::format(", {}/s", amount(static_cast<std::int64_t>(rate))) : "";
   if (num_all == 0) {
-    fmt::print(stderr, "\r{}  {}{}\x1b[K", label_, amount(num_done), speed);
+    tell(fmt::format("\r{}  {}{}\x1b[K", label_, amount(num_done), speed));
   } else {
     const double part = std::min(1.0, static_cast<double>(num_done) / static_cast<double>(num_all));
     const int filled = static_cast<int>(part * kBarWidth);
@@ -79,10 +83,10 @@ void ProgressBar::show(std::int64_t num_done, std::int64_t num_all) {
         rate > 0.0 && !is_last
             ? fmt::format(", {} left", format_duration(static_cast<double>(num_all - num_done) / rate))
             : "";
-    fmt::print(stderr, "\r{} [{}{}] {:3.0f} %  {} of {}{}{}\x1b[K", label_,
-               std::string(static_cast<std::size_t>(filled), '#'),
-               std::string(static_cast<std::size_t>(kBarWidth - filled), '.'), part * 100.0, amount(num_done),
-               amount(num_all), speed, left);
+    tell(fmt::format("\r{} [{}{}] {:3.0f} %  {} of {}{}{}\x1b[K", label_,
+                     std::string(static_cast<std::size_t>(filled), '#'),
+                     std::string(static_cast<std::size_t>(kBarWidth - filled), '.'), part * 100.0, amount(num_done),
+                     amount(num_all), speed, left));
   }
   std::fflush(stderr);
 }

@@ -7,6 +7,9 @@
 
 namespace primus::cli {
 
+/// Print to standard error. Where nobody listens (it is closed, or its disk is full) nothing is lost by going on.
+void tell(std::string_view text);
+
 enum class Colour { kRed, kGreen, kYellow, kBold, kDim };
 
 /// The text in a colour, if the stream is a terminal and NO_COLOR is not set.

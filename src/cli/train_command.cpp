@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,10 +23,13 @@
 #include "cli/config_common.hpp"
 #include "cli/data_check.hpp"
 #include "cli/gathered.hpp"
+#include "cli/outer_modes.hpp"
 #include "cli/output_aside.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/resolution_json.hpp"
 #include "cli/run_curve.hpp"
+#include "cli/run_files.hpp"
+#include "cli/start_check.hpp"
 #include "cli/terminal.hpp"
 #include "cli/train_refusal.hpp"
 #include "config/resolve.hpp"
@@ -36,6 +40,8 @@
 
 namespace primus::cli {
 namespace {
+
+constexpr const char* kExport = "--export_config";
 
 struct TrainOptions {
   ReadOptions read;
@@ -52,7 +58,7 @@ void add_options(CLI::App& app, TrainOptions& options) {
   add_world_option(app, options.read.world_size);
   add_format_option(app, options.read.format, {"text", "json"});
   app.add_option("--export_config,--export-config", options.export_config,
-                 "Write the resolved experiment as YAML, under --dry-run too")
+                 "Write the resolved experiment as YAML (a dry run does not)")
       ->type_name("FILE");
   app.add_option("--backend_path,--backend-path", options.backend_path, "No effect: there is no Python backend")
       ->type_name("DIR");
@@ -99,10 +105,13 @@ void check_gpu(const std::filesystem::path& worker) {
 
 void refuse_several_processes(const config::WorldSize& world, const LaunchOptions& launch) {
   if (world.size == 1) return;
-  Problem problem{.file = world.source.starts_with("--") ? "command line" : "environment", .key = world.source};
+  const bool is_option = world.source.starts_with("--");
+  // "NNODES x GPUS_PER_NODE", "NNODES, one process a node": the variables stand before the comma.
+  Problem problem{.file = is_option ? "command line" : "environment",
+                  .key = world.source.substr(0, world.source.find(','))};
   for (const char* name : {"WORLD_SIZE", "NNODES", "GPUS_PER_NODE"}) {
     const auto place = launch.places.find(name);
-    if (world.source.find(name) != std::string::npos && place != launch.places.end()) problem = place->second;
+    if (problem.key.find(name) != std::string::npos && place != launch.places.end()) problem = place->second;
   }
   problem.message = "training in several processes is planned for a later release";
   problem.expected = "1";
@@ -110,20 +119,32 @@ void refuse_several_processes(const config::WorldSize& world, const LaunchOption
   throw ConfigError({std::move(problem)});
 }
 
-/// A file that the command will write: what stands in its way is told before anything starts.
+// A run's folder and a container's are found from here.
+void check_working_folder() {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  if (error)
+    throw ConfigError({{.message = "the working folder is not there any more", .expected = "a folder that exists"}});
+}
+
+/// What stands in the way of a file or folder that the command will make; empty: nothing.
+std::string obstacle_to(const std::filesystem::path& wanted) {
+  std::error_code error;
+  std::filesystem::path above = std::filesystem::absolute(wanted, error);
+  const bool is_there = std::filesystem::exists(above, error);
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    return fmt::format("cannot be: {}", error.message());
+  if (is_there) return access(above.c_str(), W_OK) == 0 ? "" : "may not be written";
+  while (!std::filesystem::exists(above, error) && above.has_relative_path()) above = above.parent_path();
+  if (!std::filesystem::is_directory(above, error)) return fmt::format("cannot be: {} is no folder", above.string());
+  return access(above.c_str(), W_OK) == 0 ? "" : fmt::format("cannot be: {} may not be written", above.string());
+}
+
+/// Told before anything starts.
 void check_output_file(const std::string& path, const std::string& key) {
   if (path.empty()) return;
   std::error_code error;
-  std::filesystem::path above = std::filesystem::absolute(path, error);
-  std::string fault;
-  if (std::filesystem::is_directory(above, error)) fault = "is a folder";
-  const bool is_there = std::filesystem::exists(above, error);
-  if (fault.empty() && is_there && access(above.c_str(), W_OK) != 0) fault = "may not be written";
-  while (!std::filesystem::exists(above, error) && above.has_relative_path()) above = above.parent_path();
-  const bool is_folder = std::filesystem::is_directory(above, error);
-  if (fault.empty() && !is_there && !is_folder) fault = fmt::format("cannot be: {} is no folder", above.string());
-  if (fault.empty() && !is_there && access(above.c_str(), W_OK) != 0)
-    fault = fmt::format("cannot be: {} may not be written", above.string());
+  const std::string fault = std::filesystem::is_directory(path, error) ? "is a folder" : obstacle_to(path);
   if (fault.empty()) return;
   throw ConfigError({{.file = "command line",
                       .key = key,
@@ -131,15 +152,29 @@ void check_output_file(const std::string& path, const std::string& key) {
                       .expected = "a file that can be written"}});
 }
 
+/// The same of the run's folder, whose first part is the workspace.
+void check_run_folder(const config::Resolution& resolution) {
+  const std::string folder = resolution.experiment.run_folder();
+  std::error_code error;
+  const bool is_file = std::filesystem::exists(folder, error) && !std::filesystem::is_directory(folder, error);
+  const std::string fault = is_file ? "is a file" : obstacle_to(folder);
+  if (fault.empty()) return;
+  const config::Origin& origin = resolution.names.at("workspace").origin;
+  throw ConfigError({{.file = origin.file,
+                      .line = origin.line,
+                      .key = "workspace",
+                      .message = fmt::format("the run's folder {} {}", folder, fault),
+                      .expected = "a folder that can be made or written"}});
+}
+
 void report_end(const launch::WorkerOutcome& outcome) {
   if (outcome.signal == 0 && outcome.exit_code != 0 && outcome.exit_code <= 128)
-    fmt::print(stderr, "{} worker {} ended with exit code {}\n", coloured("error:", Colour::kRed, stderr),
-               outcome.worker, outcome.exit_code);
+    tell(fmt::format("{} worker {} ended with exit code {}\n", coloured("error:", Colour::kRed, stderr), outcome.worker,
+                     outcome.exit_code));
   if (outcome.signal == 0) return;
-  fmt::print(stderr, "{} the worker was ended by signal {} ({})\n", coloured("error:", Colour::kRed, stderr),
-             outcome.signal, strsignal(outcome.signal));
-  if (outcome.signal == SIGKILL)
-    fmt::print(stderr, "       often the system's answer to a lack of memory: see `dmesg`\n");
+  tell(fmt::format("{} the worker was ended by signal {} ({})\n", coloured("error:", Colour::kRed, stderr),
+                   outcome.signal, strsignal(outcome.signal)));
+  if (outcome.signal == SIGKILL) tell("       often the system's answer to a lack of memory: see `dmesg`\n");
 }
 
 void report_results(const launch::RunFolder& folder, Json& report) {
@@ -153,7 +188,7 @@ void report_results(const launch::RunFolder& folder, Json& report) {
     report["loss_curve"] = folder.loss_curve().string();
   } catch (const UserError& error) {
     // A run of no steps has no curve, and is done all the same.
-    fmt::print(stderr, "{} no loss curve: {}\n", coloured("note:", Colour::kYellow, stderr), error.what());
+    tell(fmt::format("{} no loss curve: {}\n", coloured("note:", Colour::kYellow, stderr), error.what()));
   }
 }
 
@@ -176,10 +211,13 @@ Json outcome_json(const launch::WorkerOutcome& outcome, const launch::RunFolder&
 
 /// The run itself; everything has been checked but the data. What became of it goes to `report` as well.
 int start_workers(config::Resolution& resolution, const LaunchOptions& launch, const std::string& device,
-                  Json& report) {
+                  const std::string& experiment_file, Json& report) {
   const std::filesystem::path worker = launch::find_worker();
   if (device == "cuda") check_gpu(worker);
-  check_data(resolution.experiment);
+  Gathered gathered;
+  gathered.step([&] { check_data(resolution.experiment); });
+  gathered.step([&] { check_start(resolution.experiment, experiment_file); });
+  gathered.raise();
   fmt::print("{}", start_notes(resolution));
   const launch::RunFolder folder = launch::make_run_folder(resolution.experiment);
   const auto commands =
@@ -197,7 +235,7 @@ int start_workers(config::Resolution& resolution, const LaunchOptions& launch, c
   if (ended_cleanly) {
     report_results(folder, report);
   } else {
-    fmt::print(stderr, "       run folder {}\n", folder.path.string());
+    tell(fmt::format("       run folder {}\n", folder.path.string()));
   }
   return outcome.exit_code;
 }
@@ -205,7 +243,12 @@ int start_workers(config::Resolution& resolution, const LaunchOptions& launch, c
 class Pretrain {
  public:
   Pretrain(const LaunchOptions& launch, TrainOptions options) : launch_(launch), options_(std::move(options)) {
-    const std::filesystem::path runner = launch::runner_folder();
+    std::filesystem::path runner;
+    try {
+      runner = launch::runner_folder();
+    } catch (const ConfigError& error) {
+      runner_problems_ = error.problems();
+    }
     before_ = launch::find_hooks(runner, "train", "pretrain", launch::ScriptKind::kHook);
     for (const std::string& patch : launch.patches) before_.push_back({launch::ScriptKind::kPatch, patch});
     after_ = launch::find_hooks(runner, "train", "pretrain", launch::ScriptKind::kAfterHook);
@@ -243,9 +286,14 @@ class Pretrain {
 
   /// What command line and environment say by themselves, told together with the experiment's faults.
   void check_surroundings(Gathered& gathered) const {
+    for (const std::vector<Problem>& problems : {launch_.problems, runner_problems_}) {
+      if (!problems.empty()) gathered.step([&] { throw ConfigError(problems); });
+    }
+    gathered.step([&] { check_working_folder(); });
     gathered.step([&] { check_device(device()); });
     gathered.step([&] { check_patches(); });
-    gathered.step([&] { check_output_file(options_.export_config, "--export_config"); });
+    gathered.step([&] { check_output_file(options_.export_config, kExport); });
+    gathered.step([&] { check_export(options_.export_config, kExport); });
     gathered.step([&] { check_output_file(launch_.log_file, "--log_file"); });
     gathered.step([&] { check_environment(launch_); });
   }
@@ -268,31 +316,51 @@ class Pretrain {
     if (!options_.export_config.empty()) write_file(options_.export_config, config::to_yaml(resolution.experiment));
   }
 
+  /// The same, with the faults of hooks' overrides told as theirs.
+  config::Resolution resolve_with_places(config::Purpose purpose, const std::optional<config::WorldSize>& world) const {
+    try {
+      return resolve(purpose, world);
+    } catch (const ConfigError& error) {
+      std::vector<Problem> problems = error.problems();
+      for (Problem& problem : problems) {
+        const auto place = launch_.places.find(problem.key);
+        if (problem.file == "command line" && place != launch_.places.end()) problem.file = place->second.file;
+      }
+      throw ConfigError(std::move(problems));
+    }
+  }
+
   /// Environment, world and experiment; all that is wrong with them in one error.
   config::Resolution resolve_all(config::Purpose purpose) const {
     Gathered gathered;
+    if (launch_.action == Action::kStart && !options_.dry_run) gathered.step([&] { refuse_elsewhere(); });
     check_surroundings(gathered);
     std::optional<config::WorldSize> world;
-    gathered.step([&] { world = plan_world(options_.read.world_size, launch_); });
-    const bool starts = launch_.action == Action::kStart && !options_.dry_run;
+    const bool starts = launch_.action == Action::kStart && !options_.dry_run && launch_.outer.empty();
+    const config::Purpose of_world = starts ? config::Purpose::kTrain : config::Purpose::kPlan;
+    gathered.step([&] { world = wanted_world(options_.read.world_size, of_world, launch_); });
     if (starts) {
       world = world.value_or(config::WorldSize{1, "one process on a CPU"});
       gathered.step([&] { refuse_several_processes(*world, launch_); });
     }
     std::optional<config::Resolution> resolution;
-    gathered.step([&] { resolution = resolve(purpose, world); });
+    gathered.step([&] { resolution = resolve_with_places(purpose, world); });
+    if (resolution) {
+      const std::vector<RunFile> read = files_read(*resolution, launch_, scripts());
+      gathered.step([&] { refuse_writing_over(options_.export_config, kExport, read); });
+      gathered.step([&] { refuse_writing_over(launch_.log_file, "--log_file", read); });
+      if (starts) gathered.step([&] { check_run_folder(*resolution); });
+    }
     gathered.raise();
     return *std::move(resolution);
   }
 
   int dry_run() const {
     const config::Resolution resolution = resolve_all(config::Purpose::kPlan);
-    write_export(resolution);
     const launch::RunFolder folder = launch::run_folder_of(resolution.experiment);
     const auto commands = launch::worker_commands(resolution.experiment, {"primus-worker", device(), 1}, folder);
-    std::vector<launch::Script> scripts = before_;
-    scripts.insert(scripts.end(), after_.begin(), after_.end());
-    const PlanInputs inputs{resolution, launch_, options_.read.config, scripts, commands.front()};
+    const PlanInputs inputs{resolution,       launch_,           options_.read.config,  scripts(),
+                            commands.front(), outer(resolution), options_.export_config};
     if (launch_.format == Format::kJson) {
       print_json(plan_json(inputs));
     } else {
@@ -301,16 +369,31 @@ class Pretrain {
     return 0;
   }
 
+  std::vector<launch::Script> scripts() const {
+    std::vector<launch::Script> all = before_;
+    all.insert(all.end(), after_.begin(), after_.end());
+    return all;
+  }
+
+  /// What slurm and container would start, with everything that a run reads and writes in a container's reach.
+  std::vector<OuterText> outer(const config::Resolution& resolution) const {
+    if (launch_.outer.empty()) return {};
+    std::vector<RunFile> files = files_read(resolution, launch_, scripts());
+    for (RunFile& file : files_written(resolution, launch_)) files.push_back(std::move(file));
+    if (!options_.export_config.empty()) files.push_back({options_.export_config, std::string(kExport)});
+    return outer_texts(launch_.outer, files);
+  }
+
   /// `outcome`: what became of the run, for programs.
   int start(Json& outcome) {
-    refuse_elsewhere();
     // Hooks may add data or a device to what is not complete yet; whatever else is wrong is told before one runs.
-    const config::Purpose first = before_.empty() ? config::Purpose::kTrain : config::Purpose::kPlan;
+    const bool is_here = launch_.outer.empty();
+    const config::Purpose first = before_.empty() && is_here ? config::Purpose::kTrain : config::Purpose::kPlan;
     config::Resolution resolution = resolve_all(first);
     if (launch_.log_file.empty() && launch_.show == launch::Show::kErrorsOnly) {
-      fmt::print(stderr,
-                 "{} --silent without --log_file: standard output is kept nowhere but in the run folder's log.txt\n",
-                 coloured("note:", Colour::kYellow, stderr));
+      tell(fmt::format(
+          "{} --silent without --log_file: standard output is kept nowhere but in the run folder's log.txt\n",
+          coloured("note:", Colour::kYellow, stderr)));
     }
     const bool has_copy = !launch_.log_file.empty() || launch_.show == launch::Show::kErrorsOnly;
     if (has_copy) launch_.output->start(launch_.log_file, launch_.show);
@@ -323,7 +406,7 @@ class Pretrain {
     }
     resolution.no_effect.insert(resolution.no_effect.begin(), launch_.no_effect.begin(), launch_.no_effect.end());
     write_export(resolution);
-    const int code = start_workers(resolution, launch_, device(), outcome);
+    const int code = start_workers(resolution, launch_, device(), options_.read.config, outcome);
     run_after(code);
     return code;
   }
@@ -343,8 +426,11 @@ class Pretrain {
   Verdict run_before() {
     launch::ScriptWishes wishes;
     for (const launch::Script& script : before_) launch::run_script(script, launch_.words, wishes);
-    options_.read.overrides.insert(options_.read.overrides.end(), wishes.words.begin(), wishes.words.end());
-    take_backend_path();
+    take_words(wishes.words);
+    for (const auto& [name, source] : wishes.sources) {
+      // Faults of what a script asked for are told as that script's.
+      launch_.places[name] = {.file = source, .key = name};
+    }
     const auto skip = wishes.environment.find("PRIMUS_SKIP_MAIN_LAUNCH");
     if (skip == wishes.environment.end() || skip->second != "1") return Verdict::kGoOn;
     fmt::print("a hook asked for nothing to be started (PRIMUS_SKIP_MAIN_LAUNCH)\n");
@@ -352,13 +438,14 @@ class Pretrain {
   }
 
   /// Hooks written for Primus name the Python backend, which is an option and no key.
-  void take_backend_path() {
-    auto& words = options_.read.overrides;
-    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-      if (words[i] != "--backend_path") continue;
-      options_.backend_path = words[i + 1];
-      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i), words.begin() + static_cast<std::ptrdiff_t>(i) + 2);
-      return;
+  void take_words(const std::vector<std::string>& words) {
+    constexpr std::string_view kBackend = "--backend_path=";
+    for (const std::string& word : words) {
+      if (word.starts_with(kBackend)) {
+        options_.backend_path = word.substr(kBackend.size());
+      } else {
+        options_.read.overrides.push_back(word);
+      }
     }
   }
 
@@ -376,8 +463,9 @@ class Pretrain {
     }
   }
 
-  const LaunchOptions& launch_;
+  LaunchOptions launch_;
   TrainOptions options_;
+  std::vector<Problem> runner_problems_;  // of the folder of hooks
   std::vector<launch::Script> before_;
   std::vector<launch::Script> after_;
 };

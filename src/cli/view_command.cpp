@@ -30,9 +30,8 @@ void add_options(CLI::App& app, ViewOptions& options) {
       ->required()
       ->type_name("DIR")
       ->allow_extra_args(false);
-  app.add_option("--of", options.of, "What is drawn (of several runs, loss is the training loss)")
-      ->check(CLI::IsMember({"loss", "training", "held-out", "expert-load"}))
-      ->capture_default_str();
+  add_choice(app, "--of", options.of, "What is drawn (of several runs, loss is the training loss)",
+             {"loss", "training", "held-out", "expert-load"});
   app.add_option("--out", options.out, "Picture to write (default: loss.svg in the first folder)")
       ->type_name("FILE.svg");
   app.add_option("--csv", options.csv, "Table of all records of the run to write beside")->type_name("FILE.csv");

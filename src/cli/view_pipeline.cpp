@@ -15,6 +15,7 @@
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "cli/app.hpp"
+#include "cli/arguments.hpp"
 #include "cli/pipeline_charts.hpp"
 #include "config/parse.hpp"
 #include "view/pipeline_json.hpp"
@@ -39,12 +40,15 @@ struct ViewOptions {
 
 std::string at_least_one(const std::string& text) {
   const auto count = config::parse_int(text);
-  return count && *count >= 1 && *count <= 1'000'000 ? "" : "expected an integer from 1 to 1000000";
+  return count && *count >= 1 && *count <= 1'000'000
+             ? ""
+             : fmt::format("expected an integer from 1 to 1000000, found '{}'", text);
 }
 
 std::string not_negative(const std::string& text) {
   const auto value = config::parse_real(text);
-  return value && *value >= 0.0 && *value <= 1e9 ? "" : "expected a number from 0 to 1e9";
+  return value && *value >= 0.0 && *value <= 1e9 ? ""
+                                                 : fmt::format("expected a number from 0 to 1e9, found '{}'", text);
 }
 
 void add_source_options(CLI::App& app, PipelineOptions& options) {
@@ -83,9 +87,7 @@ void add_options(CLI::App& app, ViewOptions& options) {
       ->type_name("SHARE")
       ->check(not_negative);
   app.add_flag("--better", pipeline.better, "Beside each schedule a shorter order of it, if one is found");
-  app.add_option("--colour,--color", options.colour, "What colours tell apart")
-      ->check(CLI::IsMember({"pass", "micro-batch"}))
-      ->capture_default_str();
+  add_choice(app, "--colour,--color", options.colour, "What colours tell apart", {"pass", "micro-batch"});
   app.add_option("--out", options.out, "Picture to write")->type_name("FILE.svg|html|png|txt|json");
   app.add_option("--write-data", options.write_data, "Write a simulation as files of dump_pp_data")->type_name("DIR");
   app.add_flag("--dry-run", options.dry_run, "Say what would be drawn, and stop");

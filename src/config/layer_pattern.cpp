@@ -93,8 +93,10 @@ class ListParser {
     return true;
   }
 
+  // Line breaks too: a long pattern may be a block of several lines.
   void skip_spaces() {
-    while (position_ < text_.size() && text_[position_] == ' ') ++position_;
+    while (position_ < text_.size() && std::string_view(" \t\r\n").find(text_[position_]) != std::string_view::npos)
+      ++position_;
   }
 
   void fail(std::string_view reason) {

@@ -28,7 +28,8 @@ std::string shown(const fs::path& path) {
 
 class ChainLoader {
  public:
-  explicit ChainLoader(std::vector<Problem>& problems) : problems_(problems) {}
+  ChainLoader(std::vector<Problem>& problems, std::vector<std::string>* opened)
+      : problems_(problems), opened_(opened) {}
 
   Node load(const fs::path& path, const Problem& asked_by) {
     std::error_code unresolved;
@@ -44,6 +45,7 @@ class ChainLoader {
     }
     const std::optional<std::string> content = read(path, asked_by);
     if (!content) return {};
+    if (opened_) opened_->push_back(shown(path));
     const std::size_t num_problems = problems_.size();
     Node node = read_yaml(*content, shown(path), problems_);
     if (problems_.size() == num_problems && node.is_null()) node.kind = Node::Kind::kMap;
@@ -88,7 +90,8 @@ class ChainLoader {
     std::error_code error;
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", error)) {
-      if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+      const bool is_itself = entry.path().filename() == path.filename();  // a link that leads nowhere
+      if (entry.path().extension() == ".yaml" && !is_itself) names.push_back(entry.path().stem().string());
     }
     std::sort(names.begin(), names.end());
     const std::vector<std::string_view> views(names.begin(), names.end());
@@ -121,6 +124,7 @@ class ChainLoader {
       const std::vector<Node> names = list.kind == Node::Kind::kList ? list.items : std::vector<Node>{list};
       for (const Node& name : names) {
         const Problem place{.file = shown(path), .line = list.origin.line, .key = std::string(word)};
+        if (name.is_broken()) continue;
         if (name.kind != Node::Kind::kScalar || name.is_null()) {
           Problem problem = place;
           problem.message = "wrong type";
@@ -137,6 +141,7 @@ class ChainLoader {
   }
 
   std::vector<Problem>& problems_;
+  std::vector<std::string>* opened_;
   std::vector<fs::path> chain_;
   std::size_t num_files_ = 0;
 };
@@ -209,9 +214,8 @@ class Substitution {
 void substitute_scalar(Node& node, std::vector<Problem>& problems) {
   if (node.text.find("${") == std::string::npos) return;
   std::optional<std::string> text = Substitution(node.origin, problems).of(node.text);
-  // After a fault, which has been told, the value counts as missing.
+  node.style = text ? Node::Style::kPlain : Node::Style::kBroken;
   node.text = std::move(text).value_or("");
-  node.style = Node::Style::kPlain;
 }
 
 bool holds_presets(const fs::path& folder) {
@@ -221,8 +225,8 @@ bool holds_presets(const fs::path& folder) {
 
 }  // namespace
 
-Node load_file(const fs::path& path, std::vector<Problem>& problems) {
-  return ChainLoader(problems).load(path, Problem{.file = shown(path)});
+Node load_file(const fs::path& path, std::vector<Problem>& problems, std::vector<std::string>* opened) {
+  return ChainLoader(problems, opened).load(path, Problem{.file = shown(path)});
 }
 
 void substitute_environment(Node& node, std::vector<Problem>& problems) {
@@ -249,7 +253,7 @@ fs::path preset_folder() {
                   ExitCode::kWrongInput);
 }
 
-Node load_preset(const PresetRequest& request, std::vector<Problem>& problems) {
+Node load_preset(const PresetRequest& request, std::vector<Problem>& problems, std::vector<std::string>* opened) {
   Problem where = request.where;
   const fs::path name(request.name);
   const bool climbs = std::find(name.begin(), name.end(), "..") != name.end();
@@ -262,7 +266,7 @@ Node load_preset(const PresetRequest& request, std::vector<Problem>& problems) {
   }
   fs::path path = preset_folder() / request.kind / request.framework / name;
   if (path.extension() != ".yaml") path += ".yaml";
-  return ChainLoader(problems).load(path, where);
+  return ChainLoader(problems, opened).load(path, where);
 }
 
 }  // namespace primus::config

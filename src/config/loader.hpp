@@ -10,8 +10,10 @@
 
 namespace primus::config {
 
-/// Read a file and everything it extends; entries keep the file and line that wrote them. Faults go to `problems`.
-Node load_file(const std::filesystem::path& path, std::vector<Problem>& problems);
+/// Read a file and everything it extends; entries keep the file and line that wrote them. Faults go to `problems`, the
+/// names of all files that were opened to `opened` if it is there.
+Node load_file(const std::filesystem::path& path, std::vector<Problem>& problems,
+               std::vector<std::string>* opened = nullptr);
 
 /// Fill in `${VAR}` and `${VAR:default}` in every scalar. A default counts only where the variable is unset.
 /// Scalars with a substitution are typed like plain ones, also when they were quoted.
@@ -28,6 +30,7 @@ struct PresetRequest {
   std::string name;
   Problem where;  // place of the key that names the preset
 };
-Node load_preset(const PresetRequest& request, std::vector<Problem>& problems);
+Node load_preset(const PresetRequest& request, std::vector<Problem>& problems,
+                 std::vector<std::string>* opened = nullptr);
 
 }  // namespace primus::config

@@ -52,6 +52,7 @@ void SettingMerger::add(std::string_view key, const Node& value, Layer layer, co
     problems_.push_back(unknown_key(value, key, written));
     return;
   }
+  if (value.is_broken()) return;  // told
   if (row->type == KeyType::kMap) {
     const bool is_dotted = layer == Layer::kCommandLine;  // --lora.dim names the entry already
     if (!check_entries(value, *row, is_dotted ? written.substr(0, written.find('.')) : written)) return;

@@ -20,6 +20,12 @@ bool Node::is_null() const {
   return kind == Kind::kScalar && style == Style::kPlain && is_null_text(text);
 }
 
+bool Node::is_broken() const {
+  return style == Style::kBroken ||
+         std::any_of(items.begin(), items.end(), [](const Node& item) { return item.is_broken(); }) ||
+         std::any_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.value.is_broken(); });
+}
+
 Value untyped_value(const Node& node) {
   switch (node.kind) {
     case Node::Kind::kScalar:

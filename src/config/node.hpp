@@ -12,8 +12,8 @@ namespace primus::config {
 /// A scalar, list or map as written.
 struct Node {
   enum class Kind { kScalar, kList, kMap };
-  /// Quoted scalars are texts whatever they spell.
-  enum class Style { kPlain, kQuoted };
+  /// Quoted scalars are texts whatever they spell; a broken one could not be filled in, which has been told.
+  enum class Style { kPlain, kQuoted, kBroken };
   struct Entry;
 
   Kind kind = Kind::kScalar;
@@ -26,6 +26,8 @@ struct Node {
   /// The entry's value; nullptr if this is no map or has no such key.
   const Node* find(std::string_view key) const;
   bool is_null() const;
+  /// Is it, or something in it, broken?
+  bool is_broken() const;
 };
 
 struct Node::Entry {

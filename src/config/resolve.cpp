@@ -72,16 +72,21 @@ class Resolver {
   explicit Resolver(const ResolveRequest& request) : request_(request), merger_(setting_problems_) {}
 
   Resolution run() {
-    const Node root = load_file(request_.file, problems_);
+    const Node root = load_file(request_.file, problems_, &result_.files);
     file_ = request_.file.lexically_normal().string();
-    if (root.kind == Node::Kind::kMap) {
+    const bool is_empty = root.kind == Node::Kind::kMap && root.entries.empty();
+    if (is_empty && problems_.empty()) {
+      add_problem({.file = file_, .message = "is empty"},
+                  "an experiment: work_group, user_name, exp_name, workspace, modules");
+    }
+    if (root.kind == Node::Kind::kMap && !is_empty) {
       read_identity(root);
       read_environment(root);
       read_module(root);
     }
     read_overrides();
-    // A file that could not be read has no names to find fault with.
-    if (root.kind == Node::Kind::kMap) {
+    // A file that could not be read, or is empty, has no names to find fault with.
+    if (root.kind == Node::Kind::kMap && !is_empty) {
       check_identity(root);
       check_identity_names();
     }
@@ -115,6 +120,7 @@ class Resolver {
       add_problem({.file = file_, .line = map.origin.line, .key = full_name, .message = "is missing"}, "text");
       return "";
     }
+    if (node->is_broken()) return "";
     if (node->kind != Node::Kind::kScalar || node->is_null()) {
       add_problem(at(*node, full_name, "wrong type"), "text", found_text(*node));
       return "";
@@ -122,16 +128,24 @@ class Resolver {
     return node->text;
   }
 
+  void add_name(std::string name, const std::string& text, const Node& node) {
+    result_.names[std::move(name)] = {{text}, {Layer::kExperiment, node.origin.file, node.origin.line}};
+  }
+
   void read_identity(const Node& root) {
     for (const auto& [name, member] : kIdentity) {
       const Node* node = root.find(name);
       if (!node) continue;
+      if (node->is_broken()) {
+        has_identity_fault_ = true;
+        continue;
+      }
       if (node->kind != Node::Kind::kScalar || node->is_null()) {
         has_identity_fault_ = true;
         add_problem(at(*node, std::string(name), "wrong type"), "text", found_text(*node));
       }
       result_.experiment.*member = node->text;
-      place_of_name_[std::string(name)] = {.file = node->origin.file, .line = node->origin.line};
+      add_name(std::string(name), node->text, *node);
     }
     for (const Node::Entry& entry : root.entries) {
       if (std::find(kTopLevel.begin(), kTopLevel.end(), entry.key) != kTopLevel.end()) continue;
@@ -157,6 +171,7 @@ class Resolver {
   void read_environment(const Node& root) {
     const Node* env = root.find("env");
     if (!env || env->is_null()) return;
+    if (env->kind == Node::Kind::kScalar && env->is_broken()) return;
     if (env->kind != Node::Kind::kMap) {
       add_problem(at(*env, "env", "wrong type"), "map of environment variables", found_text(*env));
       return;
@@ -167,12 +182,14 @@ class Resolver {
                     fmt::format("'{}'", entry.key));
         continue;
       }
+      if (entry.value.is_broken()) continue;
       if (entry.value.kind != Node::Kind::kScalar) {
         add_problem(at(entry.value, "env." + entry.key, "wrong type"), "text", found_text(entry.value));
         continue;
       }
       if (is_utf8(entry.value.text)) {
-        result_.experiment.env[entry.key] = with_variables(entry.value.text);
+        const std::string& value = result_.experiment.env[entry.key] = with_variables(entry.value.text);
+        add_name("env." + entry.key, value, entry.value);
       } else {
         add_problem(at(entry.value, "env." + entry.key, "not valid UTF-8"), "text");
       }
@@ -189,6 +206,7 @@ class Resolver {
 
   void read_module(const Node& root) {
     const Node* modules = root.find("modules");
+    if (modules && modules->kind == Node::Kind::kScalar && modules->is_broken()) return;
     if (!modules || modules->kind != Node::Kind::kMap) {
       Problem problem = modules ? at(*modules, "modules", "wrong type")
                                 : Problem{.file = file_, .key = "modules", .message = "is missing"};
@@ -218,13 +236,16 @@ class Resolver {
   }
 
   void read_trainer(const Node& module, const std::string& place) {
+    if (module.kind == Node::Kind::kScalar && module.is_broken()) return;
     if (module.kind != Node::Kind::kMap) {
       add_problem(at(module, place, "wrong type"), "map", found_text(module));
       return;
     }
     Experiment& experiment = result_.experiment;
     experiment.framework = required_text(module, "framework", place + ".framework");
-    if (!experiment.framework.empty() && experiment.framework != "megatron") {
+    // What is missing or could not be filled in has been told; the only one there is finds the presets.
+    if (experiment.framework.empty()) experiment.framework = "megatron";
+    if (experiment.framework != "megatron") {
       add_problem(at(*module.find("framework"), place + ".framework", "this framework is not part of Primus-CPP"),
                   "megatron", experiment.framework);
       return;
@@ -238,6 +259,8 @@ class Resolver {
     if (has_config && has_model) {
       experiment.module_preset = required_text(module, "config", place + ".config");
       experiment.model_preset = required_text(module, "model", place + ".model");
+      add_name("config", experiment.module_preset, *module.find("config"));
+      add_name("model", experiment.model_preset, *module.find("model"));
       read_preset("modules", experiment.module_preset, *module.find("config"), place + ".config", Layer::kModulePreset);
       read_preset("models", experiment.model_preset, *module.find("model"), place + ".model", Layer::kModelPreset);
     }
@@ -249,7 +272,7 @@ class Resolver {
     if (name.empty()) return;
     const Problem place{.file = where.origin.file, .line = where.origin.line, .key = key};
     try {
-      const Node preset = load_preset({kind, result_.experiment.framework, name, place}, problems_);
+      const Node preset = load_preset({kind, result_.experiment.framework, name, place}, problems_, &result_.files);
       merger_.add_layer(preset, layer, "");
     } catch (const UserError& error) {
       add_problem({.message = error.what()});
@@ -262,14 +285,15 @@ class Resolver {
   void read_module_keys(const Node& module, const std::string& place, Shape shape) {
     for (const Node::Entry& entry : module.entries) {
       if (entry.key == "overrides") {
-        if (entry.value.is_null()) continue;
+        const bool is_scalar = entry.value.kind == Node::Kind::kScalar;
+        if (entry.value.is_null() || (is_scalar && entry.value.is_broken())) continue;
         if (entry.value.kind != Node::Kind::kMap) {
           add_problem(at(entry.value, place + ".overrides", "wrong type"), "map of keys", found_text(entry.value));
           continue;
         }
         merger_.add_layer(entry.value, Layer::kExperiment, place + ".overrides.");
       } else if (entry.key == "trainer_class") {
-        if (!entry.value.is_null()) {
+        if (!entry.value.is_null() && !entry.value.is_broken()) {
           add_problem(at(entry.value, place + ".trainer_class", "trainers written in Python cannot run here"), "null",
                       found_text(entry.value));
         }
@@ -296,7 +320,10 @@ class Resolver {
                     "text", is_empty ? "''" : "null");
       } else if (identity != kIdentity.end()) {
         result_.experiment.*(identity->second) = item.value.text;
-        place_of_name_[item.key] = {.file = "command line"};
+        Setting& setting = result_.names[item.key];
+        if (!setting.value.is_null()) setting.replaced.push_back({setting.value, setting.origin});
+        setting.value = {item.value.text};
+        setting.origin = {Layer::kCommandLine, "command line", 0};
       } else {
         merger_.add(item.key, item.value, Layer::kCommandLine, item.written);
       }
@@ -307,9 +334,12 @@ class Resolver {
   void check_identity_names() {
     for (const auto& [name, member] : kIdentity) {
       const std::string& text = result_.experiment.*member;
-      const auto written = place_of_name_.find(std::string(name));
-      Problem place = written == place_of_name_.end() ? Problem{.file = file_} : written->second;
-      place.key = name;
+      const auto written = result_.names.find(name);
+      Problem place{.file = file_, .key = std::string(name)};
+      if (written != result_.names.end()) {
+        place.file = written->second.origin.file;
+        place.line = written->second.origin.line;
+      }
       const bool is_path = name == "workspace";
       const bool leads_elsewhere = !is_path && (text == "." || text == ".." || text.find('/') != std::string::npos);
       const bool has_control =
@@ -420,7 +450,6 @@ class Resolver {
   SettingMerger merger_;
   Resolution result_;
   bool has_identity_fault_ = false;
-  std::map<std::string, Problem> place_of_name_;  // file and line of what names the run
   std::string file_;
 };
 
@@ -444,8 +473,9 @@ Resolution resolve(const ResolveRequest& request) {
 }
 
 std::string to_yaml(const Experiment& experiment) {
-  std::string text =
-      "# Resolved experiment: every setting with the place that set it. What presets and rules set stands as a "
+  std::string text(kResolvedHeading);
+  text +=
+      "every setting with the place that set it. What presets and rules set stands as a "
       "comment,\n"
       "# because they set it again, so that this file resolves to itself.\n";
   for (const auto& [name, member] : kIdentity) text += fmt::format("{}: {}\n", name, file_text({experiment.*member}));

@@ -64,13 +64,10 @@ void unpadded_groups(RuleContext& context) {
 
 void deepep(RuleContext& context) {
   if (!context.is_on("use_turbo_deepep")) return;
-  if (!context.demand("use_turbo_deepep",
-                      {{"moe_shared_expert_overlap", {false}}, {"moe_router_dtype", {std::string("fp32")}}})) {
-    return;
-  }
-  // The switch's other names: experiments that have it often keep the plain dispatcher's name beside it.
-  context.overrule("moe_enable_deepep", {true}, "use_turbo_deepep");
-  context.overrule("moe_token_dispatcher_type", {std::string("flex")}, "use_turbo_deepep");
+  context.demand("use_turbo_deepep", {{"moe_shared_expert_overlap", {false}},
+                                      {"moe_router_dtype", {std::string("fp32")}},
+                                      {"moe_enable_deepep", {true}},
+                                      {"moe_token_dispatcher_type", {std::string("flex")}}});
 }
 
 // Sixteen expert ranks are more than one node has, and between nodes the turbo backend talks through 32 units.

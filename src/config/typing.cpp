@@ -49,6 +49,15 @@ Typed as_text(const Node& node) {
   return Value{node.text};
 }
 
+bool is_space(char c) {
+  return std::string_view(" \t\r\n").find(c) != std::string_view::npos;
+}
+
+std::string in_one_line(std::string text) {
+  std::replace_if(text.begin(), text.end(), is_space, ' ');
+  return text;
+}
+
 // Commas and spaces separate items when a list is written as one text.
 Typed as_list(const Node& node, Typed (*item_of)(const Node&), std::string_view separators) {
   Value::List values;
@@ -56,7 +65,7 @@ Typed as_list(const Node& node, Typed (*item_of)(const Node&), std::string_view 
   if (node.kind == Node::Kind::kMap) return std::nullopt;
   if (node.kind == Node::Kind::kScalar) {
     std::string text = node.text;
-    for (char& c : text) c = separators.find(c) == std::string_view::npos ? c : ' ';
+    for (char& c : text) c = separators.find(c) == std::string_view::npos && !is_space(c) ? c : ' ';
     for (const std::string& word : split(text, ' ')) {
       if (word.empty()) continue;
       Node item = node;
@@ -82,7 +91,7 @@ Typed as_layers(const Node& node, std::string& reason) {
   const ListExpression list = parse_list_expression(trim(node.text));
   reason = list.error;
   if (!list.error.empty()) return std::nullopt;
-  return Value{node.text};
+  return Value{in_one_line(node.text)};
 }
 
 // A name of a kind of layer as Megatron's list form spells it, or the letters themselves.

@@ -32,7 +32,8 @@ std::size_t node_count(const Node& node) {
 
 class NodeBuilder final : public YAML::EventHandler {
  public:
-  NodeBuilder(const std::string& file, std::vector<Problem>& problems) : file_(file), problems_(problems) {}
+  NodeBuilder(std::string_view content, const std::string& file, std::vector<Problem>& problems)
+      : content_(content), file_(file), problems_(problems) {}
 
   Node take() { return std::move(root_); }
 
@@ -60,6 +61,8 @@ class NodeBuilder final : public YAML::EventHandler {
     refuse_foreign_tag(mark, tag, {"str", "int", "float", "bool", "null"});
     if (value.empty()) refuse_nameless_key(mark, "an empty text");
     Node node = scalar(mark, value);
+    // A block ends in a line break that nobody means: `lr: |` and 3e-4 below it.
+    if (value.ends_with('\n') && !is_in_quotes(mark)) node.text.erase(value.find_last_not_of('\n') + 1);
     if (tag == "!" || tag == "tag:yaml.org,2002:str") node.style = Node::Style::kQuoted;
     if (tag == "!") last_quoted_ = mark;
     add(std::move(node), anchor);
@@ -99,6 +102,20 @@ class NodeBuilder final : public YAML::EventHandler {
     node.text = text;
     node.origin = {Layer::kDefault, file_, mark.line + 1};
     return node;
+  }
+
+  bool is_in_quotes(const YAML::Mark& mark) {
+    if (line_begins_.empty()) {
+      line_begins_.push_back(0);
+      for (std::size_t i = 0; i < content_.size(); ++i) {
+        if (content_[i] == '\n') line_begins_.push_back(i + 1);
+      }
+    }
+    const auto line = static_cast<std::size_t>(std::max(mark.line, 0));
+    const std::size_t at = line < line_begins_.size()
+                               ? line_begins_[line] + static_cast<std::size_t>(std::max(mark.column, 0))
+                               : content_.size();
+    return at < content_.size() && (content_[at] == '"' || content_[at] == '\'');
   }
 
   // A tag asks for a type. Those of YAML itself say what the value says too; any other, Python's objects first among
@@ -199,6 +216,8 @@ class NodeBuilder final : public YAML::EventHandler {
     throw ReadStopped();
   }
 
+  std::string_view content_;
+  std::vector<std::size_t> line_begins_;
   const std::string& file_;
   std::vector<Problem>& problems_;
   Node root_;
@@ -291,7 +310,7 @@ Node read_yaml(std::string_view content, const std::string& file, std::vector<Pr
     return {};
   }
   std::istringstream stream{std::string(content)};
-  NodeBuilder builder(file, problems);
+  NodeBuilder builder(content, file, problems);
   try {
     YAML::Parser parser(stream);
     if (parser.HandleNextDocument(builder)) {
@@ -304,7 +323,7 @@ Node read_yaml(std::string_view content, const std::string& file, std::vector<Pr
                             .excerpt = text_with_caret(line_at(content, mark), static_cast<std::size_t>(mark.column))});
         return root;
       }
-      NodeBuilder second(file, problems);
+      NodeBuilder second(content, file, problems);
       if (parser.HandleNextDocument(second)) {
         problems.push_back({.file = file, .message = "holds more than one YAML document", .expected = "one"});
       }

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "launch/mounts.hpp"
 #include "launch/outer_command.hpp"
 
 namespace primus::launch {
@@ -71,13 +72,16 @@ class ContainerReader {
   ContainerReader(const LauncherFile& file, const Variables& environment) : file_(file), environment_(environment) {}
 
   ContainerRequest read(std::span<const std::string> words) {
-    for (const Flag& flag : file_.container) lay_over(flag);
+    for (const Flag& flag : file_.container) {
+      check(flag);
+      lay_over(flag);
+    }
     for (const std::string& entry : file_.container_environment) add_variable(entry, file_.path);
     read_words(words);
     if (const auto image = environment_.find("DOCKER_IMAGE"); image != environment_.end() && !image->second.empty())
       request_.image = image->second;
     forward_environment();
-    check();
+    check_image();
     if (!problems_.empty()) throw ConfigError(std::move(problems_));
     return std::move(request_);
   }
@@ -90,7 +94,7 @@ class ContainerReader {
       const bool is_bare = i < words.size() && words[i].starts_with("-") &&
                            holds(kBare, std::string_view(words[i]).substr(words[i].starts_with("--") ? 2 : 1));
       if (i < words.size() && !is_bare) continue;
-      for (Flag& flag : read_flags(words.subspan(first, i - first), "container")) {
+      for (Flag& flag : read_flags(words.subspan(first, i - first), "container", problems_)) {
         flag.name = long_name(flag.name);
         take(flag);
       }
@@ -103,10 +107,11 @@ class ContainerReader {
     if (flag.name == "clean") {
       request_.no_effect.push_back("--clean: it would remove every container of the host, also those of others");
     } else if (flag.values.empty() && holds(kValued, flag.name)) {
-      problems_.push_back({.file = "command line", .key = "--" + flag.name, .message = "needs a value"});
+      add_problem(flag, "needs a value", "");
     } else if (flag.name == "env") {
       for (const std::string& entry : flag.values) add_variable(entry, "command line");
     } else {
+      check(flag);
       lay_over(flag);
     }
   }
@@ -148,39 +153,42 @@ class ContainerReader {
     for (const auto& [name, value] : all) request_.environment.push_back(fmt::format("{}={}", name, value));
   }
 
-  void add_problem(const std::string& option, std::string message, std::string expected, const std::string& found) {
-    problems_.push_back({.file = "command line",
-                         .key = "--" + option,
+  void add_problem(const Flag& option, std::string message, std::string expected, const std::string& found = "") {
+    const bool is_typed = option.line == 0;
+    problems_.push_back({.file = is_typed ? "command line" : file_.path,
+                         .line = option.line,
+                         .key = (is_typed ? "--" : "container.options.") + option.name,
                          .message = std::move(message),
                          .expected = std::move(expected),
-                         .found = fmt::format("'{}'", found)});
+                         .found = found.empty() ? "" : fmt::format("'{}'", found)});
   }
 
-  void check() {
-    if (request_.image.empty()) {
-      problems_.push_back({.file = "command line",
-                           .key = "--image",
-                           .message = "no image is named",
-                           .expected = "--image, DOCKER_IMAGE, or container.options.image of the launcher file"});
-    }
-    for (const Flag& option : request_.options) {
-      for (const std::string& value : option.values) {
-        if (option.name == "memory" && !is_memory(lower(value)))
-          add_problem(option.name, "not an amount of memory", "digits and b, k, m or g", value);
-        if (option.name == "cpus" && !is_decimal(value)) add_problem(option.name, "not a number", "number", value);
-        if (option.name == "volume") check_volume(value);
-      }
+  // A file that could not be read may have named one.
+  void check_image() {
+    if (!request_.image.empty() || file_.state == LauncherFile::State::kFaulty) return;
+    problems_.push_back({.file = "command line",
+                         .key = "--image",
+                         .message = "no image is named",
+                         .expected = "--image, DOCKER_IMAGE, or container.options.image of the launcher file"});
+  }
+
+  void check(const Flag& option) {
+    for (const std::string& value : option.values) {
+      if (option.name == "memory" && !is_memory(lower(value)))
+        add_problem(option, "not an amount of memory", "digits and b, k, m or g", value);
+      if (option.name == "cpus" && !is_decimal(value)) add_problem(option, "not a number", "number", value);
+      if (option.name == "volume") check_volume(option, value);
     }
   }
 
-  void check_volume(const std::string& value) {
+  void check_volume(const Flag& option, const std::string& value) {
     const std::vector<std::string> parts = split(value, ':');
     if (parts.size() > 3 || parts[0].empty() || (parts.size() > 1 && parts[1].empty()))
-      return add_problem("volume", "not a mount", "SOURCE[:TARGET[:options]]", value);
+      return add_problem(option, "not a mount", "SOURCE[:TARGET[:options]]", value);
     if (parts.size() < 3) return;
-    for (const std::string& option : split(parts[2], ',')) {
-      if (!holds(kVolumeOptions, option))
-        add_problem("volume", fmt::format("unknown mount option '{}'", option), "ro, rw, z, Z or a propagation", value);
+    for (const std::string& word : split(parts[2], ',')) {
+      if (!holds(kVolumeOptions, word))
+        add_problem(option, fmt::format("unknown mount option '{}'", word), "ro, rw, z, Z or a propagation", value);
     }
   }
 
@@ -204,7 +212,7 @@ ContainerRequest read_container(std::span<const std::string> words, const Launch
 }
 
 OuterCommand container_command(const ContainerRequest& request, const std::vector<std::string>& inner,
-                               const std::string& program_folder) {
+                               std::span<const fs::path> needed) {
   OuterCommand command{{program_in_path({"docker", "podman"}), "run", "--rm"}, {}};
   std::vector<std::string>& words = command.words;
   const auto add = [&](const Flag& option, const std::string& value) {
@@ -223,9 +231,9 @@ OuterCommand container_command(const ContainerRequest& request, const std::vecto
   if (!has_name) words.push_back("--name=" + container_name("primus"));
   // The same places inside and outside, so that paths of experiments and run folders mean the same.
   const std::string here = fs::current_path().string();
-  words.push_back(fmt::format("--volume={0}:{0}", program_folder));
-  const bool is_inside = here == program_folder || here.starts_with(program_folder + "/");
-  if (!is_inside) words.push_back(fmt::format("--volume={0}:{0}", here));
+  std::vector<fs::path> paths(needed.begin(), needed.end());
+  paths.emplace_back(here);
+  for (const fs::path& path : mounts_for(paths, request.options)) words.push_back(mount_option(path));
   words.push_back("--workdir=" + here);
   words.push_back(request.image);
   words.insert(words.end(), inner.begin(), inner.end());

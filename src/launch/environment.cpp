@@ -35,6 +35,10 @@ constexpr Derived kDerived[] = {
     {"PRIMUS_DETERMINISTIC", "ROCBLAS_DEFAULT_ATOMICS_MODE", "0"},
 };
 
+// Slurm's own variables, and those that they stand in for.
+constexpr std::pair<const char*, const char*> kSlurm[] = {
+    {"SLURM_NNODES", "NNODES"}, {"SLURM_NODEID", "NODE_RANK"}, {"SLURM_NODELIST", "MASTER_ADDR"}};
+
 constexpr std::int64_t kMostDevices = 72;
 constexpr std::int64_t kMostNodes = 1'000'000;
 
@@ -87,10 +91,13 @@ class VariableCheck {
     const auto devices = integer("GPUS_PER_NODE", 1, kMostDevices);
     check_world(nodes, devices);
     integer("MASTER_PORT", 1024, 65535);
-    if (rank && nodes && *rank >= *nodes)
-      add("NODE_RANK", "no node of this run has that number", fmt::format("0 to {}", *nodes - 1));
+    // Without a word there is one node.
+    const std::int64_t num_nodes = nodes.value_or(is_set("NNODES") || is_set("WORLD_SIZE") ? kMostNodes : 1);
+    if (rank && *rank >= num_nodes)
+      add("NODE_RANK", "no node of this run has that number",
+          num_nodes == 1 ? "0, or NNODES beside it" : fmt::format("0 to {}", num_nodes - 1));
     const auto address = environment_.find("MASTER_ADDR");
-    if (address != environment_.end() && !is_host(address->second)) add("MASTER_ADDR", "not the name of a host", "");
+    if (is_set("MASTER_ADDR") && !is_host(address->second)) add("MASTER_ADDR", "not the name of a host", "");
     for (const auto& [name, value] : environment_) {
       if (std::string expected = expected_value(name, value); !expected.empty())
         add(name, "not an allowed value", std::move(expected));
@@ -113,10 +120,14 @@ class VariableCheck {
     }
   }
 
+  bool is_set(const std::string& name) const {
+    const auto found = environment_.find(name);
+    return found != environment_.end() && !found->second.empty();
+  }
+
   static bool is_host(std::string_view text) {
-    return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-      return std::isalnum(c) || c == '.' || c == '_' || c == '-' || c == ':';
-    });
+    return std::all_of(text.begin(), text.end(),
+                       [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-' || c == ':'; });
   }
 
   void add(const std::string& name, std::string message, std::string expected) {
@@ -132,7 +143,7 @@ class VariableCheck {
     const auto value = config::parse_int(found->second);
     if (value && *value >= low && *value <= high) return value;
     const bool has_bound = high < kMostNodes;
-    add(name, "out of range",
+    add(name, value ? "out of range" : "not a number",
         has_bound ? fmt::format("integer from {} to {}", low, high) : fmt::format("integer >= {}", low));
     return std::nullopt;
   }
@@ -186,15 +197,24 @@ std::vector<Problem> problems_of_variables(const Variables& variables) {
 
 Variables slurm_variables(const Variables& environment) {
   Variables variables;
-  if (!environment.contains("SLURM_JOB_ID")) return variables;
-  const auto take = [&](const char* from, const char* to) {
-    if (const auto found = environment.find(from); found != environment.end()) variables[to] = found->second;
+  const auto text_of = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
   };
-  take("SLURM_NNODES", "NNODES");
-  take("SLURM_NODEID", "NODE_RANK");
-  if (const auto nodes = environment.find("SLURM_NODELIST"); nodes != environment.end())
-    variables["MASTER_ADDR"] = first_host(nodes->second);
+  if (text_of("SLURM_JOB_ID").empty()) return variables;
+  for (const auto& [from, to] : kSlurm) {
+    const std::string text = text_of(from);
+    if (!text.empty() && text_of(to).empty())
+      variables[to] = to == std::string_view("MASTER_ADDR") ? first_host(text) : text;
+  }
   return variables;
+}
+
+std::string slurm_name(std::string_view name) {
+  for (const auto& [from, to] : kSlurm) {
+    if (name == to) return from;
+  }
+  return std::string(name);
 }
 
 std::string first_host(std::string_view node_list) {

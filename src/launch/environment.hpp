@@ -50,8 +50,12 @@ Added add_variables(const std::string& text, const std::string& source, Variable
 /// environment. Every fault, with the variable as its key and without a place.
 std::vector<Problem> problems_of_variables(const Variables& variables);
 
-/// Inside a Slurm job: NNODES, NODE_RANK and MASTER_ADDR as Slurm says them; nothing elsewhere.
+/// Inside a Slurm job: those of NNODES, NODE_RANK and MASTER_ADDR that are not set, as Slurm says them; nothing
+/// elsewhere. An empty variable counts as one that is not set.
 Variables slurm_variables(const Variables& environment);
+
+/// The variable of Slurm's that stands in for `name`; any other name is its own.
+std::string slurm_name(std::string_view name);
 
 /// First host of a Slurm node list: "node[03-05,9],x" gives node03.
 std::string first_host(std::string_view node_list);

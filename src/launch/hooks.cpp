@@ -16,7 +16,9 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/text.hpp"
+#include "base/visible.hpp"
+#include "config/parse.hpp"
+#include "launch/environment.hpp"
 
 namespace primus::launch {
 namespace {
@@ -39,7 +41,9 @@ void add_scripts(const fs::path& folder, ScriptKind kind, std::vector<Script>& s
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const fs::path& path = entry.path();
     const bool is_script = path.extension() == ".sh" || path.extension() == ".py";
-    if (is_script && entry.is_regular_file(error)) scripts.push_back({kind, path});
+    // A link that leads nowhere was meant to be one; running it will say so.
+    const bool is_lost = entry.is_symlink(error) && !fs::exists(path, error);
+    if (is_script && (entry.is_regular_file(error) || is_lost)) scripts.push_back({kind, path});
   }
   std::sort(scripts.begin() + static_cast<std::ptrdiff_t>(first), scripts.end(),
             [](const Script& a, const Script& b) { return a.path < b.path; });
@@ -56,43 +60,95 @@ void add_scripts(const fs::path& folder, ScriptKind kind, std::vector<Script>& s
   _exit(127);
 }
 
-bool is_name(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '_' || c == '-' || c == '.';
-  });
+bool is_key(std::string_view text) {
+  return !text.empty() && text.front() != '-' && text.front() != '.' && text.back() != '.' &&
+         std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
 }
 
-/// A line of the protocol, taken; anything else is printed.
-void take_line(const Script& script, const std::string& line, ScriptWishes& wishes) {
-  const std::size_t equals = line.find('=');
-  const std::string name = line.substr(0, equals);
-  for (const std::string_view prefix : {"extra.", "env."}) {
-    if (equals == std::string::npos || !name.starts_with(prefix)) continue;
-    const std::string key = name.substr(prefix.size());
-    const std::string value = line.substr(equals + 1);
-    if (!is_name(key)) continue;
-    if (prefix == "extra.") {
-      wishes.words.insert(wishes.words.end(), {"--" + key, value});
-      fmt::print("{} {}: --{} {}\n", word_for(script.kind), script.path.filename().string(), key, value);
+/// Is the line meant for the launcher? One that only begins like it, "env. variables follow", is not.
+bool is_of_the_protocol(std::string_view line, std::string_view prefix) {
+  if (!line.starts_with(prefix)) return false;
+  const std::string_view rest = line.substr(prefix.size());
+  return rest.find('=') != std::string_view::npos || rest.find_first_of(" \t") == std::string_view::npos;
+}
+
+/// Takes lines of one script: those of the protocol go to the wishes, all others are printed.
+class Listener {
+ public:
+  Listener(const Script& script, ScriptWishes& wishes)
+      : script_(script),
+        who_(fmt::format("{} {}", word_for(script.kind), script.path.filename().string())),
+        wishes_(wishes) {}
+
+  void take(const std::string& line) {
+    if (is_of_the_protocol(line, "extra.")) {
+      take_override(line);
+    } else if (is_of_the_protocol(line, "env.")) {
+      take_variable(line);
     } else {
-      wishes.environment[key] = value;
-      fmt::print("{} {}: {}={}\n", word_for(script.kind), script.path.filename().string(), key, value);
+      fmt::print("{}\n", line);
     }
     std::fflush(stdout);
-    return;
   }
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
-}
 
-void read_lines(const Script& script, int from, ScriptWishes& wishes) {
+  /// What is wrong with the first malformed line; empty: nothing.
+  const std::string& fault() const { return fault_; }
+
+ private:
+  struct Parts {
+    std::string name;
+    std::string value;
+  };
+
+  static Parts parts_of(const std::string& line) {
+    const std::size_t begin = line.find('.') + 1;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) return {line.substr(begin), ""};
+    return {line.substr(begin, equals - begin), line.substr(equals + 1)};
+  }
+
+  void add_fault(const std::string& line, const std::string& expected) {
+    if (fault_.empty()) fault_ = fmt::format("printed '{}' (expected {})", visible(line), expected);
+  }
+
+  void take_override(const std::string& line) {
+    auto [key, value] = parts_of(line);
+    if (line.find('=') == std::string::npos || !is_key(key)) return add_fault(line, "extra.KEY=VALUE");
+    if (script_.kind == ScriptKind::kAfterHook) {
+      fmt::print("{}: extra.{} has no effect behind the command\n", who_, key);
+      return;
+    }
+    fmt::print("{}: --{} {}\n", who_, key, visible(value));
+    // One word: a value with dashes of its own would be taken for the next key.
+    wishes_.words.push_back(fmt::format("--{}={}", key, value));
+    wishes_.sources["--" + key] = who_;
+  }
+
+  void take_variable(const std::string& line) {
+    auto [name, value] = parts_of(line);
+    const bool is_whole = value.find('\0') == std::string::npos;
+    if (line.find('=') == std::string::npos || !is_whole || !config::is_variable_name(name))
+      return add_fault(line, "env.NAME=VALUE");
+    fmt::print("{}: {}={}\n", who_, name, is_secret(name) ? "(hidden)" : visible(value));
+    wishes_.environment[name] = std::move(value);
+    wishes_.sources[name] = who_;
+  }
+
+  const Script& script_;
+  std::string who_;
+  ScriptWishes& wishes_;
+  std::string fault_;
+};
+
+void read_lines(int from, Listener& listener) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(fdopen(from, "r"), std::fclose);
   char* line = nullptr;
   std::size_t capacity = 0;
   for (ssize_t size = 0; (size = getline(&line, &capacity, stream.get())) >= 0;) {
     std::string text(line, static_cast<std::size_t>(size));
     while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
-    take_line(script, text, wishes);
+    listener.take(text);
   }
   std::free(line);
 }
@@ -128,7 +184,8 @@ void run_script(const Script& script, std::span<const std::string> words, Script
     fail(script, fmt::format("cannot be started: {}", std::strerror(errno)));
   }
   ScriptWishes heard;
-  read_lines(script, pipes[0], heard);
+  Listener listener(script, heard);
+  read_lines(pipes[0], listener);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   if (WIFSIGNALED(status)) fail(script, fmt::format("was ended by signal {}", WTERMSIG(status)));
@@ -140,12 +197,14 @@ void run_script(const Script& script, std::span<const std::string> words, Script
   if (code == 127)
     fail(script, fmt::format("cannot be run by {}, or a program in it is missing", interpreter_of(script.path)));
   if (code != 0) fail(script, fmt::format("failed with exit code {}", code));
+  if (!listener.fault().empty()) fail(script, listener.fault());
   wishes.words.insert(wishes.words.end(), heard.words.begin(), heard.words.end());
   for (auto& [name, value] : heard.environment) {
     // The launcher's own environment: what follows (scripts, `${NAME}` in an experiment, workers) inherits it.
     setenv(name.c_str(), value.c_str(), 1);
     wishes.environment[name] = std::move(value);
   }
+  for (auto& [name, source] : heard.sources) wishes.sources[name] = std::move(source);
 }
 
 }  // namespace primus::launch

@@ -3,7 +3,7 @@
 // one. Both talk to the launcher through lines on standard output:
 //   extra.KEY=VALUE   the command gets --KEY VALUE as well
 //   env.NAME=VALUE    the environment of everything that follows gets NAME
-// Every other line is passed on.
+// A line that begins so and is neither is an error; every other one is passed on.
 #include <filesystem>
 #include <map>
 #include <span>
@@ -26,8 +26,9 @@ std::vector<Script> find_hooks(const std::filesystem::path& runner, const std::s
 
 /// What scripts asked for.
 struct ScriptWishes {
-  std::vector<std::string> words;
+  std::vector<std::string> words;  // --KEY=VALUE
   std::map<std::string, std::string> environment;
+  std::map<std::string, std::string> sources;  // "--KEY" or NAME: who asked, "hook lr.py"
 };
 
 /// Run a script with `words` as its arguments, in the launcher's environment; add its wishes. A patch may skip itself

@@ -175,7 +175,8 @@ class FileReader {
     if (range == kRanges.end() || node.kind != Node::Kind::kScalar || node.is_null() || node.text.empty()) return;
     const auto value = config::parse_int(node.text);
     if (value && *value >= range->low && *value <= range->high) return;
-    add(node, key, "out of range", fmt::format("integer from {} to {}", range->low, range->high));
+    add(node, key, value ? "out of range" : "not a number",
+        fmt::format("integer from {} to {}", range->low, range->high));
   }
 
   void check_numa(const Node& node, const std::string& key) {
@@ -244,7 +245,7 @@ class FileReader {
     // Docker's switches may be written as 1; Slurm's counts are numbers.
     const bool is_one = &flags == &file_.container && values[0] == "1";
     if (!is_list && (values[0] == "true" || is_one)) values.clear();
-    flags.push_back({entry.key, std::move(values)});
+    flags.push_back({entry.key, std::move(values), entry.value.origin.line});
   }
 
   LauncherFile file_;

@@ -13,6 +13,7 @@ namespace primus::launch {
 struct Flag {
   std::string name;  // without dashes
   std::vector<std::string> values;
+  int line = 0;  // of the launcher file; 0: the command line
 };
 
 /// What the `direct` section says; a text is empty where it says nothing.
@@ -32,7 +33,8 @@ struct DirectDefaults {
 enum class Switch { kUnset, kOff, kOn };
 
 struct LauncherFile {
-  std::string path;  // "": there is no file
+  std::string path;                                          // "": there is no file
+  enum class State { kRead, kFaulty } state = State::kRead;  // faulty: what it should have said is unknown, and told
   Switch debug = Switch::kUnset;
   Switch dry_run = Switch::kUnset;
   DirectDefaults direct;

@@ -1,10 +1,12 @@
 #pragma once
 // The commands that slurm and container would start: built and checked, not yet run.
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/error.hpp"
 #include "launch/environment.hpp"
 #include "launch/launcher_file.hpp"
 
@@ -24,7 +26,8 @@ struct SlurmRequest {
   int devices_per_node = 8;
 };
 
-/// Read the words behind `slurm`; flags of the file stand where the words do not say them. Throws ConfigError.
+/// Read the words behind `slurm`; flags of the file stand where the words do not say them. Throws ConfigError with
+/// every fault.
 SlurmRequest read_slurm(std::span<const std::string> words, const LauncherFile& file, const Variables& environment);
 
 /// The srun or sbatch command that starts `inner` on every node.
@@ -42,12 +45,13 @@ struct ContainerRequest {
 ContainerRequest read_container(std::span<const std::string> words, const LauncherFile& file,
                                 const Variables& environment);
 
-/// The docker or podman command that runs `inner` in the image. `program_folder` is mounted in the same place.
+/// The docker or podman command that runs `inner` in the image, in the same working folder. What the run needs of this
+/// machine is mounted in the same places.
 OuterCommand container_command(const ContainerRequest& request, const std::vector<std::string>& inner,
-                               const std::string& program_folder);
+                               std::span<const std::filesystem::path> needed);
 
 /// Words of a command line as flags: `--a=b`, `--a b`, `-a b`, `-ab` for one letter; a word that is no flag and follows
-/// none is a fault.
-std::vector<Flag> read_flags(std::span<const std::string> words, std::string_view mode);
+/// none is a fault, added to `problems`.
+std::vector<Flag> read_flags(std::span<const std::string> words, std::string_view mode, std::vector<Problem>& problems);
 
 }  // namespace primus::launch

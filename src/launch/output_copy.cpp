@@ -28,20 +28,42 @@ struct Stream {
   int to = -1;  // -1: only to the file
 };
 
-void write_all(int descriptor, const char* data, ssize_t size) {
+/// 0, or the system's reason why not all of it could be written.
+int write_all(int descriptor, const char* data, ssize_t size) {
   while (size > 0) {
     const ssize_t written = write(descriptor, data, static_cast<std::size_t>(size));
-    if (written < 0 && errno != EINTR) return;
+    if (written < 0 && errno != EINTR) return errno;
     if (written < 0) continue;
     data += written;
     size -= written;
   }
+  return 0;
 }
+
+/// The log file of the copier, which says once that it cannot be written.
+class LogWriter {
+ public:
+  LogWriter(int file, int complaints) : file_(file), complaints_(complaints) {}
+
+  void write(const char* data, ssize_t size) {
+    const int reason = write_all(file_, data, size);
+    if (reason == 0 || has_complained_) return;
+    has_complained_ = true;
+    const std::string text = fmt::format("note: the log file cannot be written: {}\n", std::strerror(reason));
+    write_all(complaints_, text.data(), static_cast<ssize_t>(text.size()));
+  }
+
+ private:
+  int file_;
+  int complaints_;
+  bool has_complained_ = false;
+};
 
 /// The copier's whole life: until nobody can write any more.
 [[noreturn]] void copy_streams(std::array<Stream, 2> streams, int file) {
   // Ctrl-C is for the workers, whose last words are copied as well.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) std::signal(signal, SIG_IGN);
+  LogWriter log(file, streams[1].to);
   std::array<char, 1 << 14> buffer;
   while (streams[0].from >= 0 || streams[1].from >= 0) {
     std::array<pollfd, 2> ready = {{{streams[0].from, POLLIN, 0}, {streams[1].from, POLLIN, 0}}};
@@ -56,7 +78,7 @@ void write_all(int descriptor, const char* data, ssize_t size) {
         continue;
       }
       if (streams[i].to >= 0) write_all(streams[i].to, buffer.data(), size);
-      write_all(file, buffer.data(), size);
+      log.write(buffer.data(), size);
     }
   }
   _exit(0);

@@ -36,25 +36,30 @@ std::string long_name(std::string_view name) {
   return result;
 }
 
-[[noreturn]] void refuse(std::string key, std::string message, std::string expected, const std::string& found) {
-  throw ConfigError({{.file = "command line",
-                      .key = std::move(key),
-                      .message = std::move(message),
-                      .expected = std::move(expected),
-                      .found = fmt::format("'{}'", found)}});
-}
-
 const Flag* find_flag(const std::vector<Flag>& flags, std::string_view name) {
   const auto found = std::find_if(flags.begin(), flags.end(), [&](const Flag& flag) { return flag.name == name; });
   return found == flags.end() ? nullptr : &*found;
 }
 
-int positive(const std::string& text, const std::string& key, std::int64_t most) {
-  // `--nodes 2-4`: at least two.
-  const auto count = config::parse_int(text.substr(0, text.find('-', 1)));
-  if (count && *count >= 1 && *count <= most) return static_cast<int>(*count);
-  refuse(key, "out of range", fmt::format("integer from 1 to {}", most), text);
-}
+/// Counts of a request; what is wrong with one is kept, so that all of them are told.
+class CountReader {
+ public:
+  explicit CountReader(std::vector<Problem>& problems) : problems_(problems) {}
+
+  int read(const std::string& text, Problem place, std::int64_t most) {
+    // `--nodes 2-4`: at least two.
+    const auto count = config::parse_int(text.substr(0, text.find('-', 1)));
+    if (count && *count >= 1 && *count <= most) return static_cast<int>(*count);
+    place.message = text.empty() ? "needs a value" : count ? "out of range" : "not a number";
+    place.expected = fmt::format("integer from 1 to {}", most);
+    if (!text.empty()) place.found = fmt::format("'{}'", text);
+    problems_.push_back(std::move(place));
+    return 1;
+  }
+
+ private:
+  std::vector<Problem>& problems_;
+};
 
 void add_flag_words(const Flag& flag, std::vector<std::string>& words) {
   const std::string dashes = flag.name.size() == 1 ? "-" : "--";
@@ -70,14 +75,16 @@ void add_flag_words(const Flag& flag, std::vector<std::string>& words) {
 
 }  // namespace
 
-std::vector<Flag> read_flags(std::span<const std::string> words, std::string_view mode) {
+std::vector<Flag> read_flags(std::span<const std::string> words, std::string_view mode,
+                             std::vector<Problem>& problems) {
   std::vector<Flag> flags;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word.size() < 2 || word.front() != '-') {
-      throw ConfigError({{.file = "command line",
+      problems.push_back({.file = "command line",
                           .message = fmt::format("unexpected '{}' among the options of {}", word, mode),
-                          .nearest = "the command stands behind `--`"}});
+                          .nearest = "the command stands behind `--`"});
+      continue;
     }
     const bool is_long = word.starts_with("--");
     const std::size_t equals = word.find('=');
@@ -98,11 +105,12 @@ std::vector<Flag> read_flags(std::span<const std::string> words, std::string_vie
 
 SlurmRequest read_slurm(std::span<const std::string> words, const LauncherFile& file, const Variables& environment) {
   SlurmRequest request;
+  std::vector<Problem> problems;
   if (!words.empty() && (words.front() == "srun" || words.front() == "sbatch")) {
     request.starter = words.front();
     words = words.subspan(1);
   }
-  for (Flag& flag : read_flags(words, "slurm")) {
+  for (Flag& flag : read_flags(words, "slurm", problems)) {
     flag.name = long_name(flag.name);
     request.flags.push_back(std::move(flag));
   }
@@ -112,20 +120,27 @@ SlurmRequest read_slurm(std::span<const std::string> words, const LauncherFile& 
     const auto written_end = request.flags.begin() + static_cast<std::ptrdiff_t>(num_written);
     const bool is_written =
         std::any_of(request.flags.begin(), written_end, [&](const Flag& written) { return written.name == name; });
-    if (!is_written) request.flags.push_back({name, flag.values});
+    if (!is_written) request.flags.push_back({name, flag.values, flag.line});
   }
+  CountReader counts(problems);
   if (const Flag* nodes = find_flag(request.flags, "nodes")) {
-    if (nodes->values.empty()) refuse("--nodes", "needs a value", "integer >= 1", "");
-    request.num_nodes = positive(nodes->values.back(), "--nodes", 1'000'000);
+    const bool is_typed = nodes->line == 0;
+    const Problem place{.file = is_typed ? "command line" : file.path,
+                        .line = nodes->line,
+                        .key = is_typed ? "--nodes" : "slurm.nodes"};
+    request.num_nodes = counts.read(nodes->values.empty() ? "" : nodes->values.back(), place, 1'000'000);
   } else {
     request.flags.push_back({"nodes", {"1"}});
   }
+  // The file's own number was checked when the file was read.
   const auto devices = environment.find("GPUS_PER_NODE");
   if (devices != environment.end() && !devices->second.empty()) {
-    request.devices_per_node = positive(devices->second, "GPUS_PER_NODE", 72);
+    request.devices_per_node = counts.read(devices->second, {.file = "environment", .key = "GPUS_PER_NODE"}, 72);
   } else if (!file.slurm_gpus_per_node.empty()) {
-    request.devices_per_node = positive(file.slurm_gpus_per_node, "slurm.gpus_per_node", 72);
+    request.devices_per_node =
+        counts.read(file.slurm_gpus_per_node, {.file = file.path, .key = "slurm.gpus_per_node"}, 72);
   }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
   return request;
 }
 

@@ -180,10 +180,12 @@ fs::path find_worker() {
     program = fs::read_symlink("/proc/self/exe", error).parent_path() / "primus-worker";
     hint = "run `make build`, or set PRIMUS_WORKER";
   }
-  if (access(program.c_str(), X_OK) == 0 && !fs::is_directory(program)) return program;
-  throw UserError(
-      fmt::format("worker program {} cannot be executed: {} ({})", program.string(), std::strerror(errno), hint),
-      ExitCode::kWrongInput);
+  const bool may_be_run = access(program.c_str(), X_OK) == 0;
+  const std::string reason = may_be_run ? "it is a folder" : std::strerror(errno);
+  std::error_code error;
+  if (may_be_run && !fs::is_directory(program, error)) return program;
+  throw UserError(fmt::format("worker program {} cannot be executed: {} ({})", program.string(), reason, hint),
+                  ExitCode::kWrongInput);
 }
 
 std::string shell_text(const WorkerCommand& command) {

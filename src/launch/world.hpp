@@ -7,7 +7,9 @@
 
 namespace primus::launch {
 
-/// The environment's world: WORLD_SIZE, or NNODES x GPUS_PER_NODE. Throws ConfigError if one is no positive integer.
-std::optional<config::WorldSize> world_of_environment();
+/// The environment's world: WORLD_SIZE, or NNODES x GPUS_PER_NODE, for both of which a Slurm job's own variables stand
+/// in. Either alone counts: one node, and on several nodes 8 devices each in a plan, the process of a CPU in a train.
+/// Throws ConfigError if one is no positive integer.
+std::optional<config::WorldSize> world_of_environment(config::Purpose purpose);
 
 }  // namespace primus::launch

@@ -1,6 +1,6 @@
 #include "train/save_options.hpp"
 
-#include <filesystem>
+#include "checkpoint/start_folder.hpp"
 
 namespace primus::train {
 namespace {
@@ -11,19 +11,9 @@ bool is_on(const config::Experiment& experiment, std::string_view key) {
 
 }  // namespace
 
-std::optional<std::string> save_folder(const config::Experiment& experiment) {
-  if (const auto folder = experiment.get_optional_string("save")) return folder;
-  if (experiment.is_explicitly_set("save")) return std::nullopt;
-  return (std::filesystem::path(experiment.run_folder()) / "checkpoints").string();
-}
-
-bool continues_itself(const config::Experiment& experiment) {
-  return is_on(experiment, "auto_continue_train") || !experiment.is_explicitly_set("auto_continue_train");
-}
-
 SaveOptions save_options(const config::Experiment& experiment) {
   SaveOptions options;
-  options.folder = save_folder(experiment);
+  options.folder = checkpoint::save_folder(experiment);
   options.interval = experiment.get_int("save_interval");
   options.retention.keep_every = experiment.get_optional_int("save_retain_interval");
   options.retention.keep_last = experiment.get_optional_int("save_keep_last");

@@ -24,11 +24,4 @@ struct SaveOptions {
 
 SaveOptions save_options(const config::Experiment& experiment);
 
-/// Where the run saves: `save`, the run folder's `checkpoints` where nobody wrote that key, nothing where somebody
-/// wrote null (decision 20).
-std::optional<std::string> save_folder(const config::Experiment& experiment);
-
-/// Does the run go on from its own checkpoints? On unless somebody wrote no (decision 20).
-bool continues_itself(const config::Experiment& experiment);
-
 }  // namespace primus::train

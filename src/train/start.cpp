@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint_reader.hpp"
 #include "checkpoint/damage.hpp"
 #include "checkpoint/refuse.hpp"
+#include "checkpoint/start_folder.hpp"
 #include "train/load_state.hpp"
 #include "train/save_options.hpp"
 
@@ -19,18 +20,11 @@ bool is_on(const Experiment& experiment, std::string_view key) {
   return !experiment.is_null(key) && experiment.get_bool(key);
 }
 
-/// A folder to start from, the key that names it, and what of it is wanted.
+/// A folder to start from, and what of it is wanted.
 struct Origin {
-  std::string key;
-  std::string folder;
-  std::optional<std::int64_t> step;  // of a folder of checkpoints; absent: its latest
+  checkpoint::StartFolder start;
   Wanted wanted;
 };
-
-bool holds_model(const fs::path& folder) {
-  return checkpoint::is_checkpoint(folder) || checkpoint::is_checkpoint_root(folder) ||
-         fs::exists(folder / "config.json");
-}
 
 Wanted wanted_by(const Experiment& experiment) {
   Wanted wanted;
@@ -40,60 +34,18 @@ Wanted wanted_by(const Experiment& experiment) {
   return wanted;
 }
 
-/// The run's own checkpoints, where it has some and may go on from them. Then nothing but `ckpt_step` is asked.
-std::optional<Origin> own_checkpoints(const Experiment& experiment) {
-  const auto folder = save_folder(experiment);
-  if (!folder || !continues_itself(experiment) || !checkpoint::is_checkpoint_root(*folder)) return std::nullopt;
-  Origin origin{"auto_continue_train", *folder, std::nullopt, {}};
-  if (experiment.is_null("load")) origin.step = experiment.get_optional_int("ckpt_step");
-  return origin;
-}
-
-/// Megatron: `load` first; where it has nothing, the pretrained checkpoint, of which only weights are wanted.
-std::optional<Origin> named_origin(const Experiment& experiment, std::string& note) {
-  const auto load = experiment.get_optional_string("load");
-  const auto pretrained = experiment.get_optional_string("pretrained_checkpoint");
-  if (load && (holds_model(*load) || (fs::exists(*load) && !fs::is_empty(*load))))
-    return Origin{"load", *load, experiment.get_optional_int("ckpt_step"), wanted_by(experiment)};
-  if (pretrained) {
-    return Origin{"pretrained_checkpoint",
-                  *pretrained,
-                  std::nullopt,
-                  {OptimizerState::kLeftOut, Generators::kLeftOut, Wanted::Position::kNew}};
-  }
-  if (!load) return std::nullopt;
-  if (is_on(experiment, "exit_on_missing_checkpoint")) {
-    checkpoint::refuse({.file = "experiment",
-                        .key = "load",
-                        .message = "there is no checkpoint, and exit_on_missing_checkpoint is on",
-                        .expected = "a checkpoint or a Hugging Face folder",
-                        .found = *load});
-  }
-  note = fmt::format("note: {} holds no checkpoint: starting from random weights", *load);
-  return std::nullopt;
-}
-
-/// The folders to try, the best first. One that names a single model has itself alone.
-std::vector<fs::path> candidates(const Origin& origin) {
-  if (!checkpoint::is_checkpoint_root(origin.folder) || checkpoint::is_checkpoint(origin.folder)) {
-    return {origin.folder};
-  }
-  const checkpoint::CheckpointRoot root(origin.folder);
-  if (origin.step) {
-    if (fs::is_directory(root.folder(*origin.step))) return {root.folder(*origin.step)};
-    std::string there;
-    for (const std::int64_t step : root.iterations()) there += (there.empty() ? "" : ", ") + std::to_string(step);
-    checkpoint::refuse(
-        {origin.folder, "ckpt_step", "there is no checkpoint of this step", there, std::to_string(*origin.step)});
-  }
-  std::vector<fs::path> folders;
-  for (const std::int64_t step : root.candidates()) folders.push_back(root.folder(step));
-  return folders;
+/// Of its own checkpoints a run wants everything, of a pretrained one weights only.
+std::optional<Origin> origin_of(const Experiment& experiment) {
+  std::optional<checkpoint::StartFolder> start = checkpoint::find_start_folder(experiment);
+  if (!start) return std::nullopt;
+  if (start->key == "auto_continue_train") return Origin{*std::move(start), {}};
+  if (start->key == "load") return Origin{*std::move(start), wanted_by(experiment)};
+  return Origin{*std::move(start), {OptimizerState::kLeftOut, Generators::kLeftOut, Wanted::Position::kNew}};
 }
 
 [[noreturn]] void refuse_weights_alone(const Origin& origin, const fs::path& folder) {
   checkpoint::refuse({.file = folder.string(),
-                      .key = origin.key,
+                      .key = origin.start.key,
                       .message = "the checkpoint holds weights alone, and the optimizer's state is asked for",
                       .expected = "finetune: true, or no_load_optim: true"});
 }
@@ -125,7 +77,7 @@ Start load_one(const Experiment& experiment, const model::ModelSpec& spec, const
 void tell_position(const Origin& origin, const Experiment& experiment, const fs::path& folder, double seconds,
                    Start& start) {
   if (start.position.iteration == 0) return;
-  const bool is_own = origin.key == "auto_continue_train";
+  const bool is_own = origin.start.key == "auto_continue_train";
   const bool has_optimizer = origin.wanted.optimizer == OptimizerState::kIncluded;
   start.message = fmt::format("{} after iteration {} ({} samples) from {}{}, loaded in {:.3f} s",
                               is_own ? "continuing this run" : "going on", start.position.iteration,
@@ -142,21 +94,14 @@ void tell_position(const Origin& origin, const Experiment& experiment, const fs:
 }  // namespace
 
 Start load_start(const Experiment& experiment, const model::ModelSpec& spec, RunState run) {
-  std::string note;
-  std::optional<Origin> origin = own_checkpoints(experiment);
-  const bool is_own = origin.has_value();
-  if (!origin) origin = named_origin(experiment, note);
+  const std::optional<Origin> origin = origin_of(experiment);
   if (!origin) {
-    if (is_on(experiment, "moe_use_upcycling")) {
-      checkpoint::refuse({.file = "experiment",
-                          .key = "moe_use_upcycling",
-                          .message = "there is no dense checkpoint to start from",
-                          .expected = "load, or pretrained_checkpoint"});
-    }
-    return {.message = note};
+    const auto load = experiment.get_optional_string("load");
+    return {.message = load ? fmt::format("note: {} holds no checkpoint: starting from random weights", *load) : ""};
   }
+  const bool is_own = origin->start.key == "auto_continue_train";
   const bool may_go_back = experiment.get_string("on_damaged_checkpoint") == "previous";
-  const std::vector<fs::path> folders = candidates(*origin);
+  const std::vector<fs::path>& folders = origin->start.candidates;
   std::string damaged;
   for (const fs::path& folder : folders) {
     const auto begin = std::chrono::steady_clock::now();
@@ -175,7 +120,7 @@ Start load_start(const Experiment& experiment, const model::ModelSpec& spec, Run
   throw UserError(
       fmt::format("{}no checkpoint under {} is whole; auto_continue_train: false, or another load, starts "
                   "without them",
-                  damaged, origin->folder));
+                  damaged, origin->start.folder));
 }
 
 }  // namespace primus::train

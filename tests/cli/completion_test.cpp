@@ -58,6 +58,21 @@ TEST(Completion, OptionsKeysAndTheirValues) {
   EXPECT_EQ(offered("completion z"), Words{"zsh"});
 }
 
+TEST(Completion, EntriesOfMaps) {
+  EXPECT_EQ(offered("train pretrain --lor"), Words{"--lora"}) << "a map's entries wait for its name";
+  const Words entries = offered("train pretrain --lora.");
+  EXPECT_TRUE(holds(entries, "--lora.dim")) << entries.size();
+  EXPECT_EQ(entries.size(), 8U);
+  EXPECT_EQ(offered("train pretrain --lora.dropout_p"), Words{"--lora.dropout_position"});
+  EXPECT_EQ(offered("train pretrain lora.al"), Words{"lora.alpha="});
+  EXPECT_EQ(offered("train pretrain --torch-compile.b"), Words{"--torch-compile.backend"});
+  EXPECT_EQ(offered("train pretrain --lora.enabled "), (Words{"false", "true"}));
+  EXPECT_EQ(offered("train pretrain --lora.dropout_position=p"),
+            (Words{"--lora.dropout_position=post", "--lora.dropout_position=pre"}));
+  EXPECT_EQ(offered("config explain lora.di"), Words{"lora.dim"});
+  EXPECT_EQ(offered("data prepare --documents "), (Words{"auto", "file", "json", "line"}));
+}
+
 TEST(Completion, EveryKeyAndEveryChoice) {
   const Words keys = offered("train pretrain --");
   for (const config::KeySection& section : config::key_sections()) {

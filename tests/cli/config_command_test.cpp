@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/program.hpp"
@@ -268,6 +269,57 @@ TEST(ConfigCommands, TakeMilliseconds) {
     // 20 ms on a quiet machine; sanitizers and busy ones take longer.
     EXPECT_LT(best, std::chrono::milliseconds(200)) << testing::PrintToString(words);
   }
+}
+
+TEST(ConfigDiff, WhatNamesTheRunHasAnOriginToo) {
+  const test::TestFolder folder;
+  const auto experiment = [&](const char* file, const std::string& lines, const char* model) {
+    return folder.write(file, lines +
+                                  "user_name: b\nworkspace: d\nmodules:\n  pre_trainer:\n    framework: megatron\n"
+                                  "    config: pre_trainer.yaml\n    model: " +
+                                  model + "\n    overrides: {mock_data: true}\n");
+  };
+  const std::string x =
+      experiment("x.yaml", "work_group: a\nexp_name: one\nenv: {A: \"1\", B: \"2\"}\n", "deepseek_v2_lite");
+  const std::string y =
+      experiment("y.yaml", "exp_name: two\nwork_group: a\nenv:\n  A: \"3\"\n", "deepseek_v2_lite.yaml");
+  const Json json = json_of({"diff", x, y, "--work_group", "c"}, 1);
+  std::map<std::string, Json> by_key;
+  for (const Json& entry : json["differences"]) by_key[entry["key"]] = entry;
+  ASSERT_EQ(by_key.size(), 4U) << json;
+  EXPECT_EQ(by_key["exp_name"]["x"], (Json{{"value", "one"}, {"layer", "experiment"}, {"file", x}, {"line", 2}}));
+  EXPECT_EQ(by_key["exp_name"]["y"], (Json{{"value", "two"}, {"layer", "experiment"}, {"file", y}, {"line", 1}}));
+  EXPECT_EQ(by_key["env.A"]["y"]["line"], 4);
+  EXPECT_EQ(by_key["env.B"]["x"]["value"], "2");
+  EXPECT_EQ(by_key["env.B"]["y"]["value"], nullptr) << "not there";
+  EXPECT_EQ(by_key["model"]["x"]["line"], 9);
+  expect_holds(config({"diff", x, y}).out,
+               {"  - exp_name: one  # " + x + ":2\n", "  + exp_name: two  # " + y + ":1\n"});
+}
+
+TEST(ConfigExplain, WhatNamesTheRun) {
+  const ProgramResult result = config({"explain", "--exp-name", "--config", kQuickstart, "--exp_name", "other"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  expect_holds(result.out, {"exp_name\n  meaning", "default    none: it must be written\n", "values     text\n",
+                            "value      other\n", "set by     command line\n",
+                            "overrode   deepseek_v2_tiny (experiment, " + kQuickstart + ":"});
+  const Json json = json_of({"explain", "exp_name", "--config", kQuickstart});
+  EXPECT_EQ(json["required"], true);
+  EXPECT_FALSE(json.contains("default"));
+  EXPECT_EQ(json["experiment"]["origin"]["file"], kQuickstart);
+  EXPECT_TRUE(json["experiment"]["origin"].contains("line"));
+}
+
+TEST(ConfigExplain, ASpellingIsNoOtherName) {
+  for (const char* spelling : {"micro-batch-size", "--micro-batch-size", "--micro_batch_size", "micro_batch_size"})
+    EXPECT_EQ(config({"explain", spelling}).out.find("also"), std::string::npos) << spelling;
+  expect_holds(config({"explain", "--layernorm-epsilon"}).out, {"norm_epsilon\n  also       --layernorm-epsilon\n"});
+}
+
+TEST(ConfigCheck, JsonCountsParameters) {
+  const Json json = json_of({"check", kQuickstart, kLite});
+  EXPECT_EQ(json["files"][1]["parameters"]["total"], json_of({"params", "--config", kLite})["total"]);
+  EXPECT_GT(json["files"][0]["parameters"]["active"], 0);
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST_F(Places, ValuesOfALauncherFileAreNamedByIt) {
                                          "direct:\n  nnodes: 0\n  master_port: 80\n  numa: maybe\n");
   expect_told(run({"--config", file, "train", "pretrain", "--config", bom_}),
               {"5 problems", "launch.yaml:1: main.debug: wrong type (expected true or false, found text 'maybe')",
-               "launch.yaml:2: slurm.gpus_per_node: out of range", "launch.yaml:4: direct.nnodes: out of range",
+               "launch.yaml:2: slurm.gpus_per_node: not a number", "launch.yaml:4: direct.nnodes: out of range",
                "launch.yaml:5: direct.master_port: out of range", "launch.yaml:6: direct.numa: wrong value"});
   const std::string other = folder_.write(
       "other.yaml", "direct:\n  env: [USING_UEP=7]\n  patch: [none.sh]\n  nnodes: 2\n  gpus_per_node: 2\n");

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/text.hpp"
+
 namespace primus::cli {
 namespace {
 
@@ -111,6 +113,22 @@ bool has_terminals() {
   close(master);
   close(slave);
   return true;
+}
+
+std::vector<std::vector<std::string>> all_commands() {
+  std::vector<std::vector<std::string>> commands;
+  const std::string help = run_program({"--help"}).out;
+  const std::size_t begin = help.find("commands (");
+  for (const std::string& line : split(help.substr(begin, help.find("\n\n", begin) - begin), '\n')) {
+    const std::vector<std::string> words = split(line, ' ');
+    if (words.size() < 4 || !words[0].empty() || !words[1].empty()) continue;
+    if (words[2] == "completion") {
+      commands.push_back({words[2]});
+      continue;
+    }
+    for (const std::string& name : split(words[3], '|')) commands.push_back({words[2], name});
+  }
+  return commands;
 }
 
 ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder,

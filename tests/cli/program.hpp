@@ -51,4 +51,7 @@ bool has_terminals();
 ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder = "/tmp",
                           const std::map<std::string, std::string>& environment = {});
 
+/// Every command, as the program's own help lists them: {"config", "show"}.
+std::vector<std::vector<std::string>> all_commands();
+
 }  // namespace primus::cli

@@ -46,11 +46,11 @@ TEST_F(Surroundings, AllFaultsOfWorldEnvironmentAndExperimentInOneRun) {
                              Words{"config", "show", "--config", kQuickstart, "--lrr", "3"}}) {
     const ProgramResult planned = run(words);
     EXPECT_EQ(planned.code, 2);
-    expect_holds(planned.err, {"error: 3 problems", "NNODES: out of range", "USING_UEP", "--lrr: unknown key"});
+    expect_holds(planned.err, {"error: 3 problems", "NNODES: not a number", "USING_UEP", "--lrr: unknown key"});
   }
   const ProgramResult checked = run({"config", "check", kQuickstart, "/nowhere.yaml"});
   EXPECT_EQ(checked.code, 2);
-  expect_holds(checked.out, {"NNODES: out of range", "USING_UEP", "file '/nowhere.yaml' does not exist"});
+  expect_holds(checked.out, {"NNODES: not a number", "USING_UEP", "file '/nowhere.yaml' does not exist"});
 }
 
 struct WrongVariable {

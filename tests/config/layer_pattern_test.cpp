@@ -49,6 +49,11 @@ INSTANTIATE_TEST_SUITE_P(All, MalformedList,
                                          Malformed{"__import__('os')", "expected '[' or '(' at character 1"},
                                          Malformed{"[99999999999999999999]", "expected an integer at character 2"}));
 
+TEST(ListExpression, MayStandInSeveralLines) {
+  EXPECT_THAT(parse_list_expression("([0]*1\n +\t[1]*2)\r\n").items, ElementsAre(0, 1, 1));
+  EXPECT_THAT(parse_list_expression("\n[0,\n1,\n0]\n").items, ElementsAre(0, 1, 0));
+}
+
 TEST(ListExpression, DeepNestingEnds) {
   EXPECT_NE(parse_list_expression(std::string(100'000, '(')).error, "");
 }

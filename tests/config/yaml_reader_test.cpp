@@ -66,6 +66,24 @@ TEST(YamlReader, Faults) {
             "*nowhere\n         ^\n");
 }
 
+// A block ends in a line break that belongs to the notation; one that is written in quotes is part of the text.
+TEST(YamlReader, BlocksHaveNoLineBreakAtTheirEnd) {
+  const std::string text =
+      "a: |\n  3e-4\nb: >\n  ([0]*1\n  +[1]*2)\nc: |+\n  x\n\n\nd: |\n  1\n  2\ne: \"x\\n\"\nf: >-\n  y\ng:\n  - |\n   "
+      " z\n";
+  for (const std::string& lines : {text, "\xEF\xBB\xBF" + text}) {
+    const Read result = read(lines);
+    EXPECT_EQ(result.problems, "");
+    EXPECT_EQ(result.root.find("a")->text, "3e-4");
+    EXPECT_EQ(result.root.find("b")->text, "([0]*1 +[1]*2)");
+    EXPECT_EQ(result.root.find("c")->text, "x");
+    EXPECT_EQ(result.root.find("d")->text, "1\n2");
+    EXPECT_EQ(result.root.find("e")->text, "x\n");
+    EXPECT_EQ(result.root.find("f")->text, "y");
+    EXPECT_EQ(result.root.find("g")->items.at(0).text, "z");
+  }
+}
+
 TEST(YamlReader, HostileSizesEndEarly) {
   EXPECT_EQ(read(std::string((1 << 20) + 1, 'a')).problems,
             "f.yaml: too large for a configuration file (expected at most 1 MiB)\n");

@@ -58,16 +58,47 @@ class RunScript : public testing::Test {
 TEST_F(RunScript, LinesOfTheProtocol) {
   const ScopedVariable unset("PRIMUS_TEST_HOOK", std::nullopt);
   const ScriptWishes wishes =
-      run("echo extra.lr=3e-4\necho extra.data=a b=c\necho env.PRIMUS_TEST_HOOK=1 2\necho just talk\necho env.=x\n"
-          "echo extra.no value\nprintf extra.last=end");
-  EXPECT_EQ(wishes.words, (std::vector<std::string>{"--lr", "3e-4", "--data", "a b=c", "--last", "end"}));
+      run("echo extra.lr=3e-4\necho extra.data=a b=c\necho env.PRIMUS_TEST_HOOK=1 2\necho just talk\n"
+          "echo env. follows\necho environment=1\necho extra.no value\necho extra.min_lr=--3\nprintf extra.last=end");
+  EXPECT_EQ(wishes.words, (std::vector<std::string>{"--lr=3e-4", "--data=a b=c", "--min_lr=--3", "--last=end"}));
   EXPECT_EQ(wishes.environment.size(), 1U);
   EXPECT_STREQ(std::getenv("PRIMUS_TEST_HOOK"), "1 2");
+  EXPECT_EQ(wishes.sources.at("--lr"), "hook s.sh");
+  EXPECT_EQ(wishes.sources.at("PRIMUS_TEST_HOOK"), "hook s.sh");
+}
+
+TEST_F(RunScript, MalformedLinesOfTheProtocolAreErrors) {
+  for (const char* line : {"env.1X=3", "env.=3", "env. = 3", "env.A-B=3", "env.A.B=3", "env.A =3", "env.A", "env."}) {
+    EXPECT_EQ(error_of("echo '" + std::string(line) + "'"),
+              "s.sh printed '" + std::string(line) + "' (expected env.NAME=VALUE); nothing was started");
+  }
+  for (const char* line :
+       {"extra.=3", "extra.lr = 3", "extra.l r=3", "extra.-lr=3", "extra.a.=3", "extra.lr", "extra."}) {
+    EXPECT_EQ(error_of("echo '" + std::string(line) + "'"),
+              "s.sh printed '" + std::string(line) + "' (expected extra.KEY=VALUE); nothing was started");
+  }
+  EXPECT_EQ(std::getenv("A"), nullptr);
+  // A script that failed by itself says more than its last line does.
+  EXPECT_EQ(error_of("echo env.1X=3; exit 4"), "s.sh failed with exit code 4; nothing was started");
+}
+
+TEST_F(RunScript, AnOverrideBehindTheCommandSaysThatItHasNoEffect) {
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(run("echo extra.lr=3", ScriptKind::kAfterHook).words.empty());
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "hook s.sh: extra.lr has no effect behind the command\n");
+}
+
+TEST_F(RunScript, SecretsOfHooksAreNotShown) {
+  const ScopedVariable unset("HF_TOKEN", std::nullopt);
+  testing::internal::CaptureStdout();
+  run("echo env.HF_TOKEN=abc");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "hook s.sh: HF_TOKEN=(hidden)\n");
 }
 
 TEST_F(RunScript, ArgumentsAndPython) {
-  EXPECT_EQ(run("echo extra.second=$2").words[1], "a b");
-  EXPECT_EQ(run("import sys; print('extra.first=' + sys.argv[1])", ScriptKind::kHook, "s.py").words[1], "train");
+  EXPECT_EQ(run("echo extra.second=$2").words[0], "--second=a b");
+  EXPECT_EQ(run("import sys; print('extra.first=' + sys.argv[1])", ScriptKind::kHook, "s.py").words[0],
+            "--first=train");
 }
 
 TEST_F(RunScript, FailuresSayWhatAndWhat) {

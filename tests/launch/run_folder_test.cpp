@@ -45,22 +45,58 @@ TEST(WorkerCommands, ThreadsWaitPatientlyUnlessToldOtherwise) {
             "GOMP_SPINCOUNT=2000 /bin/primus-worker --experiment out/lab/ann/run/experiment.json");
 }
 
-TEST(World, OfTheEnvironment) {
-  const ScopedVariable world("WORLD_SIZE", std::nullopt);
-  const ScopedVariable nodes("NNODES", std::nullopt);
+class World : public testing::Test {
+ protected:
+  static constexpr auto kPlan = config::Purpose::kPlan;
+  static constexpr auto kTrain = config::Purpose::kTrain;
+
+  const ScopedVariable world_{"WORLD_SIZE", std::nullopt};
+  const ScopedVariable nodes_{"NNODES", std::nullopt};
+  const ScopedVariable devices_{"GPUS_PER_NODE", std::nullopt};
+  const ScopedVariable mode_{"RUN_MODE", std::nullopt};
+  const ScopedVariable job_{"SLURM_JOB_ID", std::nullopt};
+  const ScopedVariable slurm_nodes_{"SLURM_NNODES", std::nullopt};
+};
+
+TEST_F(World, OfTheEnvironment) {
+  EXPECT_FALSE(world_of_environment(kPlan));
   const ScopedVariable devices("GPUS_PER_NODE", "8");
-  EXPECT_FALSE(world_of_environment());
+  const ScopedVariable two("NNODES", "2");
+  EXPECT_EQ(world_of_environment(kPlan)->size, 16);
+  EXPECT_EQ(world_of_environment(kTrain)->size, 16);
   {
-    const ScopedVariable two("NNODES", "2");
-    EXPECT_EQ(world_of_environment()->size, 16);
     const ScopedVariable four("WORLD_SIZE", "4");
-    EXPECT_EQ(world_of_environment()->size, 4);
-    EXPECT_EQ(world_of_environment()->source, "WORLD_SIZE");
+    EXPECT_EQ(world_of_environment(kPlan)->size, 4);
+    EXPECT_EQ(world_of_environment(kPlan)->source, "WORLD_SIZE");
   }
   for (const char* wrong : {"0", "-1", "two", "1.5", "99999999999"}) {
     const ScopedVariable set("WORLD_SIZE", wrong);
-    EXPECT_THROW(world_of_environment(), ConfigError) << wrong;
+    EXPECT_THROW(world_of_environment(kPlan), ConfigError) << wrong;
   }
+}
+
+TEST_F(World, OneOfTheTwoAloneCounts) {
+  const ScopedVariable devices("GPUS_PER_NODE", "4");
+  EXPECT_EQ(world_of_environment(kPlan)->size, 4);
+  EXPECT_EQ(world_of_environment(kTrain)->size, 4);
+  const ScopedVariable unset("GPUS_PER_NODE", "");
+  EXPECT_FALSE(world_of_environment(kPlan));
+  const ScopedVariable nodes("NNODES", "3");
+  EXPECT_EQ(world_of_environment(kPlan)->size, 24);
+  EXPECT_EQ(world_of_environment(kPlan)->source, "NNODES, 8 devices a node");
+  EXPECT_EQ(world_of_environment(kTrain)->size, 3);
+  const ScopedVariable one("NNODES", "1");
+  EXPECT_FALSE(world_of_environment(kPlan)) << "one node says nothing about its devices";
+  EXPECT_FALSE(world_of_environment(kTrain));
+}
+
+TEST_F(World, SlurmsOwnNodesStandIn) {
+  const ScopedVariable slurm_nodes("SLURM_NNODES", "4");
+  EXPECT_FALSE(world_of_environment(kPlan)) << "outside a job they mean nothing";
+  const ScopedVariable job("SLURM_JOB_ID", "7");
+  EXPECT_EQ(world_of_environment(kPlan)->size, 32);
+  const ScopedVariable nodes("NNODES", "2");
+  EXPECT_EQ(world_of_environment(kPlan)->size, 16);
 }
 
 }  // namespace

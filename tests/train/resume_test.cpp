@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_reader.hpp"
 #include "checkpoint/damage.hpp"
+#include "checkpoint/start_folder.hpp"
 #include "train/tiny_run.hpp"
 
 namespace primus::train {
@@ -257,9 +258,9 @@ TEST_F(LoadTest, KeysMeanWhatMegatronMeans) {
   EXPECT_EQ(start({"--load", nowhere, "--exit_on_missing_checkpoint", "False"}).position.iteration, 0);
   EXPECT_NE(refusal({"--load", nowhere, "--exit_on_missing_checkpoint", "True"}).find("exit_on_missing_checkpoint"),
             std::string::npos);
-  EXPECT_NE(
-      refusal({"--ckpt_step", "5"}).find("ckpt_step: there is no checkpoint of this step (expected 4, 8, 12, found 5)"),
-      std::string::npos);
+  EXPECT_NE(refusal({"--ckpt_step", "5"})
+                .find("ckpt_step: there is no checkpoint of this step in " + load_ + " (expected 4, 8, 12, found 5)"),
+            std::string::npos);
 }
 
 TEST_F(LoadTest, WhatWasNotSavedIsAskedForByName) {
@@ -381,11 +382,11 @@ TEST_F(LoadTest, TheOwnRunComesFirst) {
 }
 
 TEST_F(LoadTest, AnUnwrittenKeyContinuesAndAWrittenOneDoesNot) {
-  EXPECT_FALSE(continues_itself(experiment({"--auto_continue_train", "False"})));
-  EXPECT_TRUE(continues_itself(experiment({"--auto_continue_train", "True"})));
+  EXPECT_FALSE(checkpoint::continues_itself(experiment({"--auto_continue_train", "False"})));
+  EXPECT_TRUE(checkpoint::continues_itself(experiment({"--auto_continue_train", "True"})));
   config::Experiment inherited = experiment({});
   inherited.set("auto_continue_train", {false}, {config::Layer::kModulePreset, "preset", 1});
-  EXPECT_TRUE(continues_itself(inherited));
+  EXPECT_TRUE(checkpoint::continues_itself(inherited));
 }
 
 }  // namespace
