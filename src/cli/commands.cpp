@@ -7,10 +7,11 @@ namespace primus::cli {
 
 std::span<const Command> commands() {
   // In the order in which the help lists them.
-  static const std::array<Command, 16> table = {
-      kTrainPretrain,    kDataPrepare,      kCheckpointImport, kCheckpointExport, kCheckpointUpcycle, kCheckpointInfo,
-      kCheckpointVerify, kCheckpointLogits, kConfigShow,       kConfigDiff,       kConfigParams,      kConfigKeys,
-      kConfigCheck,      kConfigExplain,    kViewLoss,         kCompletion};
+  static const std::array<Command, 20> table = {
+      kTrainPretrain,     kDataPrepare,      kCheckpointImport, kCheckpointExport, kCheckpointUpcycle,
+      kCheckpointInfo,    kCheckpointVerify, kCheckpointLogits, kConfigShow,       kConfigDiff,
+      kConfigParams,      kConfigKeys,       kConfigCheck,      kConfigExplain,    kProjectionMemory,
+      kProjectionCompare, kViewLoss,         kViewLayout,       kViewMemory,       kCompletion};
   return table;
 }
 

@@ -79,23 +79,44 @@ std::int64_t state_bytes(DType type, std::int64_t num_elements) {
   return num_elements * size_bytes(type) + num_blocks * size_bytes(DType::kFloat32);
 }
 
-std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
-                             const ParameterDescriptor& parameter) {
-  if (parameter.trained == Trained::kNo) return 0;
-  const std::int64_t count = parameter.num_elements();
+namespace {
+
+std::int64_t rule_bytes(OptimizerKind rule, const NumericPolicy& policy, std::int64_t count) {
   std::int64_t bytes = state_bytes(policy.first_moment, count);
-  if (optimizer.rule(parameter) == OptimizerKind::kAdam) bytes += state_bytes(policy.second_moment, count);
+  if (rule == OptimizerKind::kAdam) bytes += state_bytes(policy.second_moment, count);
   return bytes + (policy.has_master_copy() ? state_bytes(policy.master, count) : 0);
 }
 
-ResidentBytes resident_bytes(const std::vector<ParameterDescriptor>& parameters, const OptimizerSpec& optimizer,
-                             const NumericPolicy& policy) {
+std::int64_t part_of(std::int64_t count, std::int64_t parts) {
+  return (count + parts - 1) / parts;
+}
+
+}  // namespace
+
+std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
+                             const ParameterDescriptor& parameter) {
+  if (parameter.trained == Trained::kNo) return 0;
+  return rule_bytes(optimizer.rule(parameter), policy, parameter.num_elements());
+}
+
+ResidentBytes& ResidentBytes::operator+=(const ResidentBytes& other) {
+  parameters += other.parameters;
+  main_gradients += other.main_gradients;
+  optimizer += other.optimizer;
+  return *this;
+}
+
+ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, const OptimizerSpec& optimizer,
+                             const NumericPolicy& policy, const ResidentSharding& sharding) {
   ResidentBytes bytes;
   for (const ParameterDescriptor& parameter : parameters) {
+    const std::int64_t count = local_elements(parameter, sharding.model);
     const bool is_trained = parameter.trained == Trained::kYes;
-    bytes.parameters += parameter.num_elements() * size_bytes(is_trained ? policy.parameters : policy.router);
-    bytes.main_gradients += is_trained ? parameter.num_elements() * size_bytes(policy.main_gradients) : 0;
-    bytes.optimizer += optimizer_bytes(optimizer, policy, parameter);
+    bytes.parameters += part_of(count, is_trained ? sharding.parameters.of(parameter) : 1) *
+                        size_bytes(is_trained ? policy.parameters : policy.router);
+    if (!is_trained) continue;
+    bytes.main_gradients += part_of(count, sharding.gradients.of(parameter)) * size_bytes(policy.main_gradients);
+    bytes.optimizer += rule_bytes(optimizer.rule(parameter), policy, part_of(count, sharding.optimizer.of(parameter)));
   }
   return bytes;
 }

@@ -83,8 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "--patch: there is no file /nowhere.sh (expected a script)"},
         Refused{"format", {"--format", "xml", "config", "keys"}, "unknown format 'xml' (expected one of text, json)"},
         Refused{"projection",
-                {"projection", "memory"},
-                "projection: projecting memory and time is planned for a later release"},
+                {"projection", "performance"},
+                "projection performance: projecting time is planned for a later release"},
         Refused{"direct_option",
                 {"direct", "--nprocs", "2"},
                 "unknown option of direct '--nprocs' (expected one of --config, --dry-run, --debug, --nproc, --single, "
