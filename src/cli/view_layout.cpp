@@ -61,9 +61,9 @@ std::vector<double> column(const std::vector<StageRow>& rows, double StageRow::*
 }
 
 std::string subtitle(const Projected& projected) {
-  return fmt::format("{}; parameters of one rank, FLOPs of a token in training; {}",
-                     config::to_text(layout::pipeline_layout(projected.resolution.experiment)),
-                     projection::name(projected.inputs.pipeline.algorithm));
+  return fmt::format("{}, {}; {}", counted(projected.inputs.stages.num_ranks(), "pipeline rank"),
+                     projection::name(projected.inputs.pipeline.algorithm),
+                     config::to_text(layout::pipeline_layout(projected.resolution.experiment)));
 }
 
 std::string text_of(const Projected& projected, const std::vector<StageRow>& rows) {

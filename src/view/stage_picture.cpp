@@ -13,7 +13,8 @@
 namespace primus::view {
 namespace {
 
-constexpr double kWidth = 1080.0;
+constexpr double kMaxWidth = 1080.0;
+constexpr double kMinWidth = 820.0;
 constexpr double kMargin = 24.0;
 constexpr double kTop = 128.0;
 constexpr double kBarWidth = 120.0;
@@ -64,21 +65,30 @@ KindText text_of(BlockKind kind) {
   return {};
 }
 
+/// The text, cut where it would leave the page.
+std::string within(const std::string& text, double width) {
+  if (text_width(text, kLabelSize) <= width) return text;
+  std::string cut = text;
+  while (!cut.empty() && text_width(cut + "...", kLabelSize) > width) cut.pop_back();
+  return cut + "...";
+}
+
 class Picture {
  public:
   explicit Picture(const StagePicture& picture) : picture_(picture) {
-    double most_units = 1.0;
     for (const StageRow& row : picture.rows) {
       label_width_ = std::max(label_width_, text_width(row.label, kLabelSize));
-      double units = 0.0;
-      for (const auto& chunk : row.chunks) units += static_cast<double>(chunk.size());
-      most_units = std::max(most_units, units);
       most_chunks_ = std::max(most_chunks_, row.chunks.size());
     }
     pitch_ = std::clamp(680.0 / static_cast<double>(std::max<std::size_t>(picture.rows.size(), 1)), 15.0, 34.0);
     left_ = kMargin + label_width_ + 12.0;
-    const double room = kWidth - kMargin - 2.0 * kBarRoom - left_ - kChunkGap * static_cast<double>(most_chunks_);
-    unit_ = std::min(34.0, room / most_units);
+    const double gaps = kChunkGap * static_cast<double>(most_chunks_);
+    const double room = kMaxWidth - kMargin - 2.0 * kBarRoom - left_ - gaps;
+    double widest = 0.0;
+    for (std::size_t chunk = 0; chunk < most_chunks_; ++chunk) widest += blocks_in_column(chunk);
+    unit_ = std::min(34.0, room / std::max(widest, 1.0));
+    bars_ = left_ + unit_ * widest + gaps + 22.0;
+    width_ = std::max(kMinWidth, bars_ + 2.0 * kBarRoom + kMargin);
   }
 
   std::string draw() {
@@ -86,16 +96,17 @@ class Picture {
     write(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n<style>{3}</style>\n",
-        kWidth, height, escaped(picture_.title), kStyle);
+        width_, height, escaped(picture_.title), kStyle);
     write("<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n");
     write("<text class=\"title\" x=\"{:.0f}\" y=\"34\">{}</text>\n", kMargin, escaped(picture_.title));
-    write("<text class=\"small\" x=\"{:.0f}\" y=\"55\">{}</text>\n", kMargin, escaped(picture_.subtitle));
+    write("<text class=\"small\" x=\"{:.0f}\" y=\"55\">{}</text>\n", kMargin,
+          escaped(within(picture_.subtitle, width_ - 2.0 * kMargin)));
     draw_legend();
     for (std::size_t i = 0; i < picture_.rows.size(); ++i) {
       draw_row(picture_.rows[i], kTop + pitch_ * static_cast<double>(i));
     }
-    draw_column("parameters", &StageRow::parameters, kWidth - kMargin - 2.0 * kBarRoom + 12.0);
-    draw_column("FLOPs a token", &StageRow::flops, kWidth - kMargin - kBarRoom + 12.0);
+    draw_column("parameters", &StageRow::parameters, bars_);
+    draw_column("FLOPs a token", &StageRow::flops, bars_ + kBarRoom);
     return svg_ + "</svg>\n";
   }
 
@@ -135,16 +146,16 @@ class Picture {
     for (std::size_t chunk = 0; chunk < row.chunks.size(); ++chunk) {
       double at = x;
       for (const StageBlock& block : row.chunks[chunk]) draw_block(block, at, y, height), at += unit_;
-      x += column_width(chunk) + kChunkGap;
+      x += unit_ * blocks_in_column(chunk) + kChunkGap;
     }
   }
 
-  double column_width(std::size_t chunk) const {
+  double blocks_in_column(std::size_t chunk) const {
     std::size_t most = 0;
     for (const StageRow& row : picture_.rows) {
       if (chunk < row.chunks.size()) most = std::max(most, row.chunks[chunk].size());
     }
-    return unit_ * static_cast<double>(most);
+    return static_cast<double>(most);
   }
 
   void draw_block(const StageBlock& block, double x, double y, double height) {
@@ -191,6 +202,8 @@ class Picture {
   double pitch_ = 0.0;
   double left_ = 0.0;
   double unit_ = 0.0;
+  double bars_ = 0.0;   // where the columns of bars begin
+  double width_ = 0.0;  // of the page
   std::string svg_;
 };
 
