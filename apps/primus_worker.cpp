@@ -23,9 +23,10 @@ constexpr const char* kUsage =
     "  --logits: what `primus-cli checkpoint logits` starts.\n";
 
 /// End as the shell shows a process that the signal ended (decision 6): 128 + signal.
-int exit_code_of(primus::train::EndOfRun end) {
-  if (end == primus::train::EndOfRun::kInterrupted) return 128 + primus::train::pending_interrupt();
-  return static_cast<int>(primus::ExitCode::kDone);
+int exit_code_of(const primus::train::RunSummary& summary) {
+  if (summary.end == primus::train::EndOfRun::kInterrupted) return 128 + primus::train::pending_interrupt();
+  // Trained, but what was learnt is not where it should be.
+  return static_cast<int>(summary.failed_save ? primus::ExitCode::kFailedWhileRunning : primus::ExitCode::kDone);
 }
 
 /// A closed standard stream's number would go to the first file that is opened, which would then take its text.
@@ -48,7 +49,7 @@ int train(std::span<char*> words) {
   if ((words.size() != 2 && !names_device) || std::strcmp(words[0], "--experiment") != 0 || !device)
     return wrong_usage();
   primus::train::catch_interrupts();
-  return exit_code_of(primus::train::run_experiment(words[1], *device).end);
+  return exit_code_of(primus::train::run_experiment(words[1], *device));
 }
 
 std::optional<primus::DType> pass_type(std::string_view word) {

@@ -78,7 +78,7 @@ curve() {
   shift 2
   PRIMUS_EXP_NAME=$name PRIMUS_WORKSPACE="$out/runs" "$bin/primus-cli" direct -- train pretrain \
     --config "$root/examples/quickstart/deepseek_v2_tiny.yaml" --device "$device" --train_iters 200 --log_interval 1 \
-    --eval_interval 200 "$@" >"$out/$name.log" 2>&1 || fail "$name (see $out/$name.log)"
+    --eval_interval 200 --save null "$@" >"$out/$name.log" 2>&1 || fail "$name (see $out/$name.log)"
 }
 
 run_losses() {

@@ -99,7 +99,14 @@ begin_work() {
 
 packages=(g++ cmake ninja-build ccache pkgconf python3 python3-venv ca-certificates
   libopenmpi-dev openmpi-bin libyaml-cpp-dev libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-  libgtest-dev libgmock-dev libbenchmark-dev)
+  libgtest-dev libgmock-dev libbenchmark-dev
+  libpcre2-dev libicu-dev libsentencepiece-dev zlib1g-dev libzstd-dev)
+# Tests open pictures in a browser and turn them into PNG; where these are missing, those tests are skipped. Ubuntu has
+# chromium as a snap only.
+if [ "$kind" = full ]; then
+  packages+=(librsvg2-bin)
+  if grep -qs '^ID=debian' /etc/os-release; then packages+=(chromium); fi
+fi
 
 # A tool that somebody installed in another way is as good as its package.
 present_without_package() {
@@ -110,8 +117,10 @@ present_without_package() {
     python3-venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
     ca-certificates) [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ] ;;
     # Without dpkg nobody can be asked about libraries; CMake names the one it does not find.
-    lib* | nlohmann-json3-dev) ! command -v dpkg-query >/dev/null ;;
+    lib* | nlohmann-json3-dev | zlib1g-dev) ! command -v dpkg-query >/dev/null ;;
     openmpi-bin) command -v mpirun >/dev/null ;;
+    librsvg2-bin) command -v rsvg-convert >/dev/null ;;
+    chromium) command -v chromium >/dev/null ;;
     *) return 1 ;;
   esac
 }

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "base/files.hpp"
+#include "checkpoint/crc32c.hpp"
+#include "checkpoint/damage.hpp"
 #include "checkpoint/refuse.hpp"
 #include "checkpoint/safetensors_header.hpp"
 
@@ -18,7 +20,10 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "primus-checkpoint";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+// The first field. The checksum is that of the text with zeros in its place.
+constexpr std::string_view kSeal = "{\n \"crc32c\": \"";
+constexpr std::string_view kNoSum = "00000000";
 
 std::vector<std::int64_t> sizes(const Json& json) {
   std::vector<std::int64_t> list;
@@ -97,6 +102,19 @@ GlobalTensor read_tensor(const Json& json, const std::string& file) {
   return tensor;
 }
 
+StoredFile read_file_entry(const Json& json, const std::string& index) {
+  StoredFile file;
+  file.name = json.at("name").get<std::string>();
+  const fs::path path(file.name);
+  const bool leads_out = std::ranges::any_of(path, [](const fs::path& part) { return part == ".."; });
+  if (path.empty() || path.is_absolute() || leads_out)
+    refuse({index, "files", "names a file outside the folder", "a file name", file.name});
+  file.num_bytes = json.at("bytes").get<std::int64_t>();
+  file.head_bytes = json.at("head_bytes").get<std::int64_t>();
+  file.crc32c = checksum(json.at("crc32c").get<std::string>(), index, file.name);
+  return file;
+}
+
 CheckpointIndex read(const Json& json, const std::string& file) {
   const std::string format = json.value("format", "");
   if (format != kFormat) refuse({file, "format", "is no checkpoint of ours", std::string(kFormat), format});
@@ -108,19 +126,23 @@ CheckpointIndex read(const Json& json, const std::string& file) {
   index.iteration = json.at("iteration").get<std::int64_t>();
   index.consumed_samples = json.at("consumed_samples").get<std::int64_t>();
   index.made_by = json.at("made_by").get<std::string>();
-  std::set<std::string> names;
+  if (json.contains("training")) index.training = training_state_from_json(json.at("training"));
+  for (const Json& entry : json.at("files")) index.files.push_back(read_file_entry(entry, file));
+  std::set<std::pair<std::string, std::string>> names;
   for (const Json& tensor : json.at("tensors")) {
     index.tensors.push_back(read_tensor(tensor, file));
-    if (!names.insert(index.tensors.back().name).second)
-      refuse({.file = file, .key = index.tensors.back().name, .message = "comes twice"});
+    const GlobalTensor& last = index.tensors.back();
+    if (!names.insert({last.kind, last.name}).second)
+      refuse({.file = file, .key = last.name, .message = "comes twice"});
   }
   return index;
 }
 
 }  // namespace
 
-const GlobalTensor* CheckpointIndex::find(std::string_view name) const {
-  const auto found = std::ranges::find(tensors, name, &GlobalTensor::name);
+const GlobalTensor* CheckpointIndex::find(std::string_view name, std::string_view kind) const {
+  const auto found = std::ranges::find_if(
+      tensors, [&](const GlobalTensor& tensor) { return tensor.name == name && tensor.kind == kind; });
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -130,11 +152,20 @@ bool is_checkpoint(const fs::path& folder) {
 
 std::string index_text(const CheckpointIndex& index) {
   Json json;
+  json["crc32c"] = kNoSum;
   json["format"] = kFormat;
   json["version"] = kVersion;
   json["made_by"] = index.made_by;
   json["iteration"] = index.iteration;
   json["consumed_samples"] = index.consumed_samples;
+  if (index.training) json["training"] = to_json(*index.training);
+  json["files"] = Json::array();
+  for (const StoredFile& file : index.files) {
+    json["files"].push_back({{"name", file.name},
+                             {"bytes", file.num_bytes},
+                             {"head_bytes", file.head_bytes},
+                             {"crc32c", fmt::format("{:08x}", file.crc32c)}});
+  }
   json["tensors"] = Json::array();
   for (const GlobalTensor& tensor : index.tensors) {
     Json entry = {{"name", tensor.name}, {"kind", tensor.kind}, {"dtype", tensor.type->name}, {"shape", tensor.shape}};
@@ -148,7 +179,37 @@ std::string index_text(const CheckpointIndex& index) {
     }
     json["tensors"].push_back(std::move(entry));
   }
-  return json.dump(1) + "\n";
+  std::string text = json.dump(1) + "\n";
+  PRIMUS_CHECK(text.starts_with(kSeal), "{}", text.substr(0, kSeal.size()));
+  text.replace(kSeal.size(), kNoSum.size(), fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text)))));
+  return text;
+}
+
+namespace {
+
+/// An index of another release need not have a checksum in our place: it is not damaged.
+void refuse_other_release(const std::string& text, const std::string& file) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("version") || !json["version"].is_number_integer()) return;
+  const int version = json["version"].get<int>();
+  if (version == kVersion) return;
+  refuse({file, "version", "is of another release", std::to_string(kVersion), std::to_string(version)});
+}
+
+}  // namespace
+
+void check_seal(const std::string& text, const std::string& file) {
+  const auto damaged = [&](const std::string& why) { throw DamagedError(fmt::format("{}: {}", file, why)); };
+  if (!text.starts_with(kSeal) || text.size() < kSeal.size() + kNoSum.size()) {
+    refuse_other_release(text, file);
+    damaged("does not begin with its checksum: the file is damaged");
+  }
+  std::string blank = text;
+  blank.replace(kSeal.size(), kNoSum.size(), kNoSum);
+  const std::string sum = fmt::format("{:08x}", crc32c(std::as_bytes(std::span(blank))));
+  const std::string stored = text.substr(kSeal.size(), kNoSum.size());
+  if (sum != stored)
+    damaged(fmt::format("the checksum does not fit: the file is damaged (expected {}, found {})", stored, sum));
 }
 
 CheckpointIndex parse_index(const std::string& text, const std::string& file) {
@@ -160,7 +221,12 @@ CheckpointIndex parse_index(const std::string& text, const std::string& file) {
 }
 
 CheckpointIndex read_index(const fs::path& folder) {
-  return parse_index(read_file(folder / kIndexFile), (folder / kIndexFile).string());
+  const fs::path path = folder / kIndexFile;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) throw DamagedError(fmt::format("{}: is missing", path.string()));
+  const std::string text = read_file(path);
+  check_seal(text, path.string());
+  return parse_index(text, path.string());
 }
 
 }  // namespace primus::checkpoint

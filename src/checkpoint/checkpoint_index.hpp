@@ -2,10 +2,13 @@
 // checkpoint.json: what a checkpoint of ours holds and where (docs/checkpoints.md).
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/element_type.hpp"
+#include "checkpoint/stored_files.hpp"
+#include "checkpoint/training_state.hpp"
 
 namespace primus::checkpoint {
 
@@ -26,7 +29,7 @@ struct Piece {
 /// A tensor as it is without any splitting over ranks.
 struct GlobalTensor {
   std::string name;
-  std::string kind;  // "weight"
+  std::string kind;  // kWeight, or what training adds
   const ElementType* type = nullptr;
   std::vector<std::int64_t> shape;
   std::vector<Piece> pieces;  // cover every element exactly once
@@ -35,20 +38,28 @@ struct GlobalTensor {
 struct CheckpointIndex {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
-  std::string made_by;  // "import", "upcycle", …
+  std::string made_by;  // "import", "upcycle", "train", …
   std::vector<GlobalTensor> tensors;
+  std::optional<TrainingState> training;  // absent: weights alone
+  std::vector<StoredFile> files;          // beside the index
 
-  const GlobalTensor* find(std::string_view name) const;
+  const GlobalTensor* find(std::string_view name, std::string_view kind = kWeight) const;
 };
 
 /// Does the folder hold such an index?
 bool is_checkpoint(const std::filesystem::path& folder);
 
+/// With a checksum of its own as the first field.
 std::string index_text(const CheckpointIndex& index);
+
+/// Throws DamagedError unless that checksum fits the text.
+void check_seal(const std::string& text, const std::string& file);
 
 /// Throws ConfigError, which names file, tensor, expected and found, unless format, version, shapes and coverage hold.
 CheckpointIndex parse_index(const std::string& text, const std::string& file);
 
+/// The folder's index, its checksum compared. Throws DamagedError for one that is damaged or missing, ConfigError for
+/// one that says what this release cannot read.
 CheckpointIndex read_index(const std::filesystem::path& folder);
 
 }  // namespace primus::checkpoint

@@ -8,13 +8,13 @@ namespace primus::checkpoint {
 namespace {
 
 constexpr std::array<ElementType, 22> kTypes = {{
-    {"F64", 64, DType::kFloat64},     {"F32", 32, DType::kFloat32}, {"F16", 16, DType::kFloat16},
-    {"BF16", 16, DType::kBFloat16},   {"I64", 64, DType::kInt64},   {"I32", 32, DType::kInt32},
-    {"U8", 8, DType::kUInt8},         {"BOOL", 8, std::nullopt},    {"I8", 8, std::nullopt},
-    {"I16", 16, std::nullopt},        {"U16", 16, std::nullopt},    {"U32", 32, std::nullopt},
-    {"U64", 64, std::nullopt},        {"F8_E4M3", 8, std::nullopt}, {"F8_E5M2", 8, std::nullopt},
-    {"F8_E8M0", 8, std::nullopt},     {"C64", 64, std::nullopt},    {"F4", 4, std::nullopt},
-    {"F6_E2M3", 6, std::nullopt},     {"F6_E3M2", 6, std::nullopt}, {"F8_E4M3FNUZ", 8, std::nullopt},
+    {"F64", 64, DType::kFloat64},     {"F32", 32, DType::kFloat32},   {"F16", 16, DType::kFloat16},
+    {"BF16", 16, DType::kBFloat16},   {"I64", 64, DType::kInt64},     {"I32", 32, DType::kInt32},
+    {"U8", 8, DType::kUInt8},         {"BOOL", 8, std::nullopt},      {"I8", 8, std::nullopt},
+    {"I16", 16, std::nullopt},        {"U16", 16, std::nullopt},      {"U32", 32, std::nullopt},
+    {"U64", 64, std::nullopt},        {"F8_E4M3", 8, DType::kFloat8}, {"F8_E5M2", 8, std::nullopt},
+    {"F8_E8M0", 8, std::nullopt},     {"C64", 64, std::nullopt},      {"F4", 4, std::nullopt},
+    {"F6_E2M3", 6, std::nullopt},     {"F6_E3M2", 6, std::nullopt},   {"F8_E4M3FNUZ", 8, std::nullopt},
     {"F8_E5M2FNUZ", 8, std::nullopt},
 }};
 

@@ -1,12 +1,8 @@
 #include "checkpoint/import.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "base/files.hpp"
 #include "checkpoint/crc32c.hpp"
@@ -34,8 +30,7 @@ CheckpointIndex make_index(const WritePlan& plan, const std::vector<std::uint32_
   index.made_by = made_by;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const StoredTensor& tensor = plan.tensors[i];
-    GlobalTensor global{
-        .name = tensor.name, .kind = "weight", .type = tensor.type, .shape = tensor.shape, .pieces = {}};
+    GlobalTensor global{.name = tensor.name, .kind = kWeight, .type = tensor.type, .shape = tensor.shape, .pieces = {}};
     global.pieces.push_back({.file = plan.shards.files[plan.shards.shard_of[i]],
                              .tensor = tensor.name,
                              .begin = std::vector<std::int64_t>(tensor.shape.size(), 0),
@@ -55,50 +50,7 @@ void write_experiment(const fs::path& folder, const RunDescription& run, const S
   copy_companions(is_checkpoint(source.folder) ? source.folder / kSourceFolder : source.folder, folder / kSourceFolder);
 }
 
-/// Everything in the folder, so that the rename cannot come before what it names.
-void bring_to_disk(const fs::path& folder) {
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
-    const bool is_synced = file >= 0 && (::fsync(file) == 0 || entry.is_directory());
-    const int reason = errno;
-    if (file >= 0) ::close(file);
-    if (is_synced) continue;
-    throw UserError(fmt::format("{}: cannot be brought to the disk: {}", entry.path().string(), std::strerror(reason)));
-  }
-  data::sync_folder_of((folder / "any").string());
-}
-
 }  // namespace
-
-NewFolder::NewFolder(fs::path final_path) : final_path_(std::move(final_path)) {
-  // "out/" and "out" are the same folder; a name beside it must not lie inside it.
-  if (!final_path_.has_filename()) final_path_ = final_path_.parent_path();
-  path_ = final_path_.string() + fmt::format(".tmp{}", ::getpid());
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-  make_folder(path_);
-}
-
-NewFolder::~NewFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
-}
-
-void NewFolder::commit() {
-  bring_to_disk(path_);
-  std::error_code error;
-  fs::remove(final_path_, error);  // an empty folder may stand there
-  fs::rename(path_, final_path_, error);
-  if (error) throw UserError(fmt::format("{}: cannot be put in place: {}", final_path_.string(), error.message()));
-  path_.clear();
-  data::sync_folder_of(final_path_.string());
-}
-
-void check_target(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error) || (fs::is_directory(path, error) && fs::is_empty(path, error))) return;
-  refuse({.file = path.string(), .message = "exists already", .expected = "a new or an empty folder"});
-}
 
 DType written_type(DType stored, std::optional<DType> wanted, model::Trained trained) {
   if (!wanted || trained == model::Trained::kNo) return stored;
@@ -151,7 +103,9 @@ void write_checkpoint(const Weights& weights, const WriteOptions& options, const
     });
   }
   writer.finish();
-  write_file(folder.path() / kIndexFile, index_text(make_index(plan, sums, run.made_by)));
+  CheckpointIndex index = make_index(plan, sums, run.made_by);
+  index.files = describe_files(folder.path());
+  write_file(folder.path() / kIndexFile, index_text(index));
   folder.commit();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // A checkpoint of ours from weights that lie elsewhere, tensor by tensor.
+#include "checkpoint/new_folder.hpp"
 #include "checkpoint/weights.hpp"
 
 namespace primus::checkpoint {
@@ -38,24 +39,6 @@ WritePlan plan_checkpoint(const Weights& weights, const WriteOptions& options);
 /// `source`: the model it is made from, whose config.json and tokenizer files are kept for an export.
 void write_checkpoint(const Weights& weights, const WriteOptions& options, const WritePlan& plan,
                       const RunDescription& run, const StoredModel& source, const Progress& progress);
-
-/// A folder that appears under its name when it is whole; removed again unless commit() is reached.
-class NewFolder {
- public:
-  explicit NewFolder(std::filesystem::path final_path);
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
-  ~NewFolder();
-  const std::filesystem::path& path() const { return path_; }
-  void commit();
-
- private:
-  std::filesystem::path final_path_;
-  std::filesystem::path path_;
-};
-
-/// Throws ConfigError if there is something under this name already.
-void check_target(const std::filesystem::path& path);
 
 /// The type in which a parameter or tensor is written.
 DType written_type(DType stored, std::optional<DType> wanted, model::Trained trained);

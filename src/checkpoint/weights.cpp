@@ -8,8 +8,10 @@
 
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "checkpoint/checkpoint_root.hpp"
 #include "checkpoint/convert.hpp"
 #include "checkpoint/crc32c.hpp"
+#include "checkpoint/damage.hpp"
 #include "checkpoint/refuse.hpp"
 
 namespace primus::checkpoint {
@@ -298,7 +300,7 @@ class CheckpointWeights final : public Weights {
     place.reached += count;
     const bool is_whole = place.reached * size_bytes(*place.tensor->type->dtype) == place.tensor->num_bytes;
     if (!is_whole || place.sum == place.crc32c) return;
-    throw UserError(
+    throw DamagedError(
         fmt::format("{}: {}: the checksum does not fit: the file is damaged (expected {:08x}, found {:08x})",
                     place.file->path(), place.tensor->name, place.crc32c, place.sum));
   }
@@ -307,11 +309,12 @@ class CheckpointWeights final : public Weights {
   std::vector<Place> places_;
 };
 
-/// Weights of the index as parameters, without what only a model spec knows.
+}  // namespace
+
 std::vector<ParameterDescriptor> named_shapes(const CheckpointIndex& index) {
   std::vector<ParameterDescriptor> parameters;
   for (const GlobalTensor& tensor : index.tensors) {
-    if (tensor.kind != "weight") continue;
+    if (tensor.kind != kWeight) continue;
     ParameterDescriptor parameter;
     parameter.name = tensor.name;
     parameter.shape = tensor.shape;
@@ -320,8 +323,8 @@ std::vector<ParameterDescriptor> named_shapes(const CheckpointIndex& index) {
   return parameters;
 }
 
-void check_same(const std::vector<ParameterDescriptor>& stored, const std::vector<ParameterDescriptor>& wanted,
-                const std::string& folder, const std::string& what) {
+void check_parameters(const std::vector<ParameterDescriptor>& stored, const std::vector<ParameterDescriptor>& wanted,
+                      const std::string& folder, const std::string& what) {
   Problems problems("parameters");
   std::map<std::string_view, const ParameterDescriptor*> by_name;
   for (const ParameterDescriptor& parameter : stored) by_name[parameter.name] = &parameter;
@@ -348,8 +351,6 @@ void check_same(const std::vector<ParameterDescriptor>& stored, const std::vecto
   problems.finish(folder);
 }
 
-}  // namespace
-
 std::optional<std::size_t> Weights::find(std::string_view name) const {
   const auto found = std::ranges::find(parameters_, name, &ParameterDescriptor::name);
   if (found == parameters_.end()) return std::nullopt;
@@ -373,11 +374,6 @@ void read_converted(const SafetensorsFile& file, const StoredTensor& tensor, std
                                    static_cast<std::size_t>(part * size_bytes(dtype)));
     refuse_overflow(convert(stored, bytes, dtype, place), file.path(), tensor.name, dtype);
   }
-}
-
-void check_parameters(const Weights& weights, const std::vector<ParameterDescriptor>& wanted, const std::string& folder,
-                      const std::string& what) {
-  check_same(weights.parameters(), wanted, folder, what);
 }
 
 StoredModel open_hugging_face(const fs::path& folder) {
@@ -410,12 +406,15 @@ StoredModel open_checkpoint(const fs::path& folder) {
   StoredModel stored;
   stored.folder = folder;
   const CheckpointIndex index = read_index(folder);
+  for (const StoredFile& file : index.files) check_file(folder, file);
   stored.experiment = config::Experiment::from_json(read_file(folder / kExperimentFile));
   stored.spec = model::build_model_spec(stored.experiment);
   std::vector<ParameterDescriptor> parameters = parameters_of(stored.spec);
-  check_same(named_shapes(index), parameters, (folder / kIndexFile).string(), "its " + std::string(kExperimentFile));
+  check_parameters(named_shapes(index), parameters, (folder / kIndexFile).string(),
+                   "its " + std::string(kExperimentFile));
   Problems problems("tensors");
   for (const GlobalTensor& tensor : index.tensors) {
+    if (tensor.kind != kWeight) continue;
     if (tensor.pieces.size() != 1)
       problems.add({(folder / kIndexFile).string(), tensor.name, "is split, which this release does not read",
                     "1 piece", std::to_string(tensor.pieces.size())});
@@ -438,7 +437,10 @@ StoredModel open_model(const fs::path& folder) {
             .expected = "a Hugging Face model or a checkpoint",
             .found = fs::exists(folder, error) ? "a file" : "nothing"});
   }
-  return is_checkpoint(folder) ? open_checkpoint(folder) : open_hugging_face(folder);
+  if (is_checkpoint(folder)) return open_checkpoint(folder);
+  // Of a run's checkpoints, the latest.
+  const fs::path within = checkpoint_within(folder);
+  return within == folder ? open_hugging_face(folder) : open_checkpoint(within);
 }
 
 }  // namespace primus::checkpoint

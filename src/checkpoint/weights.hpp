@@ -49,16 +49,20 @@ struct StoredModel {
   std::vector<std::string> notes;     // what was left out, by name
 };
 
-/// Open a checkpoint of ours or a Hugging Face folder: everything is checked but the values. Throws ConfigError that
-/// names every tensor which is missing, extra, of another shape or type.
+/// Open a checkpoint of ours, the latest of a folder of them, or a Hugging Face folder: everything is checked but the
+/// values. Throws ConfigError that names every tensor which is missing, extra, of another shape or type.
 StoredModel open_model(const std::filesystem::path& folder);
 StoredModel open_checkpoint(const std::filesystem::path& folder);
 StoredModel open_hugging_face(const std::filesystem::path& folder);
 
-/// Are these the parameters that the weights are for? Throws ConfigError that names all that differ. `what`: "the
+/// Weights of an index as parameters, without what only a model spec knows.
+std::vector<model::ParameterDescriptor> named_shapes(const CheckpointIndex& index);
+
+/// Do the stored parameters fit the wanted ones? Throws ConfigError that names all that differ. `what`: "the
 /// experiment", for messages.
-void check_parameters(const Weights& weights, const std::vector<model::ParameterDescriptor>& wanted,
-                      const std::string& folder, const std::string& what);
+void check_parameters(const std::vector<model::ParameterDescriptor>& stored,
+                      const std::vector<model::ParameterDescriptor>& wanted, const std::string& folder,
+                      const std::string& what);
 
 /// Read elements of a stored tensor in another type. Throws UserError where a value becomes infinite.
 void read_converted(const SafetensorsFile& file, const StoredTensor& tensor, std::int64_t begin, DType dtype,

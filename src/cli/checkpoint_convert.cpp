@@ -43,8 +43,9 @@ int run_import(std::span<const std::string> words, const LaunchOptions& launch) 
   checkpoint::check_target(write.to);
   const checkpoint::StoredModel stored = checkpoint::open_hugging_face(options.from);
   const ResolvedModel resolved = resolve_model(stored.experiment, name_of(options.to), "import");
-  checkpoint::check_parameters(*stored.weights, checkpoint::parameters_of(model::build_model_spec(resolved.experiment)),
-                               options.from, "the resolved experiment");
+  checkpoint::check_parameters(stored.weights->parameters(),
+                               checkpoint::parameters_of(model::build_model_spec(resolved.experiment)), options.from,
+                               "the resolved experiment");
   const checkpoint::WritePlan plan = checkpoint::plan_checkpoint(*stored.weights, write);
   ConvertReport report{"import", &options, architecture_of(stored), &plan, stored.notes};
   if (!stops_before_writing(options, launch)) {

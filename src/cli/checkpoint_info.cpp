@@ -5,7 +5,9 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "checkpoint/checkpoint_index.hpp"
+#include "checkpoint/checkpoint_reader.hpp"
+#include "checkpoint/checkpoint_root.hpp"
+#include "checkpoint/damage.hpp"
 #include "cli/app.hpp"
 #include "cli/checkpoint_common.hpp"
 #include "cli/config_common.hpp"
@@ -44,10 +46,11 @@ std::vector<checkpoint::StoredTensor> stored_parameters(const checkpoint::Weight
 }
 
 struct Info {
-  std::string kind;  // "checkpoint" or "hugging face"
+  std::string kind;    // "checkpoint" or "hugging face"
+  std::string folder;  // of the checkpoint, where the words named a folder of several
   std::string architecture;
-  std::int64_t iteration = 0;
-  std::string made_by;
+  std::optional<checkpoint::CheckpointIndex> index;  // of a checkpoint
+  std::vector<std::int64_t> steps;                   // beside it
   std::vector<checkpoint::StoredTensor> tensors;
   std::int64_t num_elements = 0;
   std::int64_t num_bytes = 0;
@@ -58,11 +61,11 @@ Info describe(const fs::path& folder) {
   const checkpoint::StoredModel stored = checkpoint::open_model(folder);
   Info info;
   info.kind = "hugging face";
-  if (checkpoint::is_checkpoint(folder)) {
-    const checkpoint::CheckpointIndex index = checkpoint::read_index(folder);
+  info.folder = stored.folder.string();
+  if (checkpoint::is_checkpoint(stored.folder)) {
     info.kind = "checkpoint";
-    info.iteration = index.iteration;
-    info.made_by = index.made_by;
+    info.index = checkpoint::read_index(stored.folder);
+    if (stored.folder != folder) info.steps = checkpoint::CheckpointRoot(folder).iterations();
   }
   info.architecture = architecture_of(stored);
   info.tensors = stored_parameters(*stored.weights);
@@ -74,12 +77,37 @@ Info describe(const fs::path& folder) {
   return info;
 }
 
+/// Bytes of what training adds, by kind.
+std::map<std::string, std::int64_t> state_bytes(const checkpoint::CheckpointIndex& index) {
+  std::map<std::string, std::int64_t> bytes;
+  for (const checkpoint::GlobalTensor& tensor : index.tensors) {
+    if (tensor.kind != checkpoint::kWeight) bytes[tensor.kind] += checkpoint::tensor_bytes(*tensor.type, tensor.shape);
+  }
+  return bytes;
+}
+
+Json training_json(const checkpoint::CheckpointIndex& index) {
+  Json json = {{"consumed_samples", index.consumed_samples},
+               {"schedule_samples", index.training->schedule_samples},
+               {"loss_scale", index.training->loss_scale.scale},
+               {"schedule", index.training->schedule}};
+  json["optimizer_steps"] = nullptr;
+  if (index.training->optimizer_steps) json["optimizer_steps"] = *index.training->optimizer_steps;
+  json["state_bytes"] = state_bytes(index);
+  return json;
+}
+
 Json info_json(const Info& info, const FolderWords& read) {
   Json json = {{"ok", true}, {"folder", read.folder}, {"kind", info.kind}, {"architecture", info.architecture}};
-  if (info.kind == "checkpoint") {
-    json["iteration"] = info.iteration;
-    json["made_by"] = info.made_by;
+  if (info.index) {
+    json["iteration"] = info.index->iteration;
+    json["made_by"] = info.index->made_by;
   }
+  if (!info.steps.empty()) {
+    json["checkpoint"] = info.folder;
+    json["iterations"] = info.steps;
+  }
+  if (info.index && info.index->training) json["training"] = training_json(*info.index);
   json["parameters"] = info.num_elements;
   json["bytes"] = info.num_bytes;
   json["types"] = types_text(info.tensors);
@@ -92,14 +120,30 @@ Json info_json(const Info& info, const FolderWords& read) {
   return json;
 }
 
+void print_steps(const Info& info) {
+  std::string steps;
+  for (const std::int64_t step : info.steps) steps += (steps.empty() ? "" : ", ") + std::to_string(step);
+  fmt::print("  folder        {}; there are steps {}\n", info.folder, steps);
+}
+
+void print_training(const checkpoint::CheckpointIndex& index) {
+  const checkpoint::TrainingState& training = *index.training;
+  fmt::print("  training      {} consumed, {}\n", counted(index.consumed_samples, "sample"),
+             training.optimizer_steps ? counted(*training.optimizer_steps, "update") + " done"
+                                      : "saved without the optimizer's state");
+  for (const auto& [kind, bytes] : state_bytes(index)) fmt::print("  {:<20} {}\n", kind, format_bytes(bytes));
+}
+
 void print_info(const Info& info, const FolderWords& read) {
   fmt::print("{}\n", coloured(fmt::format("{} {}", info.kind, read.folder), Colour::kBold, stdout));
   if (!info.architecture.empty()) fmt::print("  architecture  {}\n", info.architecture);
-  if (info.kind == "checkpoint") fmt::print("  made by       {}, iteration {}\n", info.made_by, info.iteration);
+  if (info.index) fmt::print("  made by       {}, iteration {}\n", info.index->made_by, info.index->iteration);
+  if (!info.steps.empty()) print_steps(info);
   fmt::print("  parameters    {} ({})\n", format_count(info.num_elements),
              format_short_count(static_cast<double>(info.num_elements)));
   fmt::print("  stored        {}, {} as {}\n", counted(std::ssize(info.tensors), "tensor"),
              format_bytes(info.num_bytes), types_text(info.tensors));
+  if (info.index && info.index->training) print_training(*info.index);
   for (const std::string& note : info.notes) fmt::print("{} {}\n", coloured("note:", Colour::kYellow, stdout), note);
   if (!read.tensors) return;
   for (const checkpoint::StoredTensor& tensor : info.tensors)
@@ -124,6 +168,21 @@ int run_info(std::span<const std::string> words, const LaunchOptions& launch) {
     print_info(info, read);
   }
   return 0;
+}
+
+/// The same of a checkpoint of ours, with what training adds.
+std::vector<Problem> damage_of_checkpoint(const fs::path& folder) {
+  std::vector<Problem> problems;
+  ProgressBar bar("verify");
+  try {
+    const checkpoint::CheckpointReader reader(folder);
+    for (const std::string& message :
+         find_damage(reader, [&](std::int64_t done, std::int64_t all) { bar.show(done, all); }))
+      problems.push_back({.message = message});
+  } catch (const checkpoint::DamagedError& error) {
+    problems.push_back({.message = error.what()});
+  }
+  return problems;
 }
 
 /// Every byte read once; what is damaged, tensor by tensor.
@@ -159,21 +218,27 @@ int run_verify(std::span<const std::string> words, const LaunchOptions& launch) 
       "example\n  primus-cli checkpoint verify ckpt/mixtral");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
-  const checkpoint::StoredModel stored = checkpoint::open_model(read.folder);
-  const std::vector<Problem> problems = damage(stored);
   const Format format = wants_json(read, launch) ? Format::kJson : Format::kText;
+  const fs::path within = checkpoint::checkpoint_within(read.folder);
+  const bool has_checksums = checkpoint::is_checkpoint(within);
+  std::vector<Problem> problems;
+  std::int64_t num_tensors = 0;
+  if (has_checksums) problems = damage_of_checkpoint(within);
+  // What is whole must also be a model.
+  if (problems.empty()) {
+    const checkpoint::StoredModel stored = checkpoint::open_model(read.folder);
+    if (!has_checksums) problems = damage(stored);
+    num_tensors =
+        has_checksums ? std::ssize(checkpoint::read_index(within).tensors) : std::ssize(stored.weights->parameters());
+  }
   if (!problems.empty()) {
     print_failure(problems, ExitCode::kFailedWhileRunning, format);
     return static_cast<int>(ExitCode::kFailedWhileRunning);
   }
-  const bool has_checksums = checkpoint::is_checkpoint(read.folder);
   if (format == Format::kJson) {
-    print_json(Json{{"ok", true},
-                    {"folder", read.folder},
-                    {"num_tensors", stored.weights->parameters().size()},
-                    {"checksums", has_checksums}});
+    print_json(Json{{"ok", true}, {"folder", read.folder}, {"num_tensors", num_tensors}, {"checksums", has_checksums}});
   } else {
-    fmt::print("{} is whole: {}{}\n", read.folder, counted(std::ssize(stored.weights->parameters()), "parameter"),
+    fmt::print("{} is whole: {}{}\n", read.folder, counted(num_tensors, has_checksums ? "tensor" : "parameter"),
                has_checksums ? ", every checksum fits" : ", without checksums");
   }
   return 0;

@@ -70,6 +70,13 @@ const Command* find_command(std::string_view group, std::string_view name);
 
 extern const Command kTrainPretrain;
 extern const Command kDataPrepare;
+extern const Command kDataTrainTokenizer;
+extern const Command kDataEncode;
+extern const Command kDataDecode;
+extern const Command kDataInfo;
+extern const Command kDataVerify;
+extern const Command kDataMerge;
+extern const Command kDataShuffle;
 extern const Command kCheckpointImport;
 extern const Command kCheckpointExport;
 extern const Command kCheckpointUpcycle;
@@ -79,8 +86,12 @@ extern const Command kCheckpointLogits;
 extern const Command kProjectionMemory;
 extern const Command kProjectionCompare;
 extern const Command kViewLoss;
+<<<<<<< HEAD
 extern const Command kViewLayout;
 extern const Command kViewMemory;
+=======
+extern const Command kViewPipeline;
+>>>>>>> main
 extern const Command kConfigShow;
 extern const Command kConfigDiff;
 extern const Command kConfigParams;

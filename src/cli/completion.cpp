@@ -202,7 +202,10 @@ class Completer {
     } else if (name == "--preset") {
       for (const std::string& preset : preset_names()) offer(preset);
     } else if (name == "--tokenizer-type") {
-      for (const char* tokenizer : {"ByteTokenizer", "NullTokenizer"}) offer(tokenizer);
+      for (const char* tokenizer :
+           {"ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer", "NullTokenizer", "SentencePieceTokenizer"}) {
+        offer(tokenizer);
+      }
     } else if (name == "--device") {
       offer("cpu");
     } else if (type.find('|') != std::string::npos) {

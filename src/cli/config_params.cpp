@@ -123,7 +123,7 @@ void print_text(const Counts& counts, const config::Experiment& experiment, cons
   }
   if (counts.mtp_depth > 0) {
     fmt::print("{}\n", coloured("apart from the above: multi-token prediction", Colour::kBold, stdout));
-    print_row(counted(spec.num_mtp_layers, "depth"), counts.mtp_depth * spec.num_mtp_layers);
+    print_row(counted(spec.num_mtp_layers, "depth"), counts.mtp_depth * spec.num_mtp_parameter_sets());
   }
   for (const model::ArchitecturePart& part : counts.uncounted)
     fmt::print("not counted {} ({}): its shapes are not known here; totals are lower bounds\n", part.name, part.key);
@@ -150,7 +150,7 @@ Json counts_json(const Counts& counts, const config::Experiment& experiment, con
     json["by_component"][std::string(model::name(static_cast<model::Component>(i)))] = counts.count.by_component[i];
   }
   json["mtp"] = {{"depths", spec.num_mtp_layers},
-                 {"parameters", counts.mtp_depth * spec.num_mtp_layers},
+                 {"parameters", counts.mtp_depth * spec.num_mtp_parameter_sets()},
                  {"flops_per_token", counts.mtp_flops}};
   json["vocabulary"] = {
       {"size", spec.vocab_size}, {"padded", spec.padded_vocab_size}, {"source", vocabulary_source(experiment)}};

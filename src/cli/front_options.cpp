@@ -61,6 +61,39 @@ std::string command_line(const Command& command) {
   return fmt::format("  {:<59} {}\n", fmt::format("{} {}", words, command.synopsis), command.meaning);
 }
 
+/// Groups too large for a line a command, and what they are about.
+struct Group {
+  std::string_view name;
+  std::string_view meaning;
+};
+constexpr std::array<Group, 3> kGroups = {{{"checkpoint", "weights and checkpoints"},
+                                           {"config", "experiments and keys"},
+                                           {"data", "texts, tokenizers, data sets"}}};
+constexpr std::ptrdiff_t kMostLinesOfAGroup = 5;
+
+/// A line a command; one line for a large group, whose own help says more.
+std::string command_lines() {
+  std::string text;
+  std::string_view last_group;
+  for (const Command& command : commands()) {
+    const auto num_commands = std::count_if(commands().begin(), commands().end(),
+                                            [&](const Command& other) { return other.group == command.group; });
+    const auto* const group =
+        std::find_if(kGroups.begin(), kGroups.end(), [&](const Group& row) { return row.name == command.group; });
+    if (num_commands <= kMostLinesOfAGroup || group == kGroups.end()) {
+      text += command_line(command);
+    } else if (command.group != last_group) {
+      std::string names;
+      for (const Command& other : commands()) {
+        if (other.group == command.group) names += (names.empty() ? "" : "|") + std::string(other.name);
+      }
+      text += fmt::format("  {:<59} {}\n", fmt::format("{} {}", group->name, names), group->meaning);
+    }
+    last_group = command.group;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::span<const FrontOption> global_options() {
@@ -91,7 +124,7 @@ std::string main_help() {
   std::string text =
       "primus-cli: plan, train and look at mixture-of-experts pre-training runs.\n\n"
       "usage: primus-cli [options] [MODE [mode options] --] COMMAND ...\n\ncommands (COMMAND --help says more)\n";
-  for (const Command& command : commands()) text += command_line(command);
+  text += command_lines();
   text +=
       "\nmodes (MODE --help says more)\n"
       "  direct       on this machine (also without saying so)\n"
@@ -155,6 +188,12 @@ std::string group_help(std::string_view group) {
         "\nexamples\n  primus-cli checkpoint import --from hf/Mixtral-8x7B-v0.1 --to ckpt/mixtral --dtype bf16\n"
         "  primus-cli checkpoint verify ckpt/mixtral\n"
         "  primus-cli checkpoint export --from ckpt/mixtral --to hf/mixtral\n";
+  }
+  if (group == "data") {
+    text +=
+        "\nexamples\n  primus-cli data train-tokenizer --input corpus.jsonl --vocab-size 32000 --output my_tokenizer\n"
+        "  primus-cli data prepare --input corpus.jsonl --tokenizer-model my_tokenizer --output-prefix train\n"
+        "  primus-cli data info train_text_document --tokenizer-model my_tokenizer\n";
   }
   if (group == "config") {
     text +=

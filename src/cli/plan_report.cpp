@@ -48,7 +48,7 @@ std::string model_lines(const Experiment& experiment) {
   std::string text = line("parameters", fmt::format("{}, active {}", size_text(count.total), size_text(count.active)));
   if (spec.num_mtp_layers > 0) {
     text += line("", fmt::format("and {} in {} multi-token prediction depth{}",
-                                 size_text(model::count_mtp_parameters(spec) * spec.num_mtp_layers),
+                                 size_text(model::count_mtp_parameters(spec) * spec.num_mtp_parameter_sets()),
                                  spec.num_mtp_layers, spec.num_mtp_layers == 1 ? "" : "s"));
   }
   text += line("layers", fmt::format("{}, {} of them MoE; hidden {}, {} heads", spec.num_layers(),

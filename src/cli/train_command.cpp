@@ -148,7 +148,7 @@ void report_results(const launch::RunFolder& folder, Json& report) {
   fmt::print("metrics     {}\n", folder.metrics().string());
   report["metrics"] = folder.metrics().string();
   try {
-    draw_loss_curve(folder.metrics(), folder.loss_curve());
+    draw_curves({folder.metrics()}, Drawn::kLoss, folder.loss_curve());
     fmt::print("loss curve  {}\n", folder.loss_curve().string());
     report["loss_curve"] = folder.loss_curve().string();
   } catch (const UserError& error) {

@@ -38,7 +38,7 @@ constexpr Key kMoe[] = {
   planned_speed("moe_enable_deepep", kBool, "false", "", "Dispatch through DeepEP."),
   no_effect("moe_router_fusion", kBool, "false", "", "Router steps in one kernel.", "choice, probabilities and losses are always one operation"),
   planned("moe_extended_tp", kBool, "false", "", "Experts sharded over both tensor and expert ranks."),
-  works("moe_token_dispatcher_type", kText, "allgather", "allgather|alltoall|flex", "How tokens travel to their experts.", "with one process they stay where they are"),
+  works_for_speed("moe_token_dispatcher_type", kText, "allgather", "allgather|alltoall|flex", "allgather|alltoall", "How tokens travel to their experts.", "in one process every expert is at hand and nothing travels"),
   no_effect("moe_permute_fusion", kBool, "false", "", "Permute tokens in one kernel.", "permutation is always one operation"),
   no_effect("moe_use_legacy_grouped_gemm", kBool, "false", "", "Older grouped matrix product.", "there is one implementation"),
   no_effect("disable_primus_topk_router", kBool, "false", "", "Use the framework's own router.", "there is one router"),

@@ -9,13 +9,13 @@ constexpr std::string_view kAlwaysFused = "the operations that can be fused alwa
 
 constexpr Key kInitAndFusion[] = {
   works("init_method_std", kReal, "0.02", ">0", "Standard deviation of the initial weights."),
-  works_for("hidden_dropout", kReal, "0.1", "0..1", "0", "Dropout on the residual stream."),
-  works_for("attention_dropout", kReal, "0.1", "0..1", "0", "Dropout on the attention probabilities."),
+  works("hidden_dropout", kReal, "0.1", "0..<1", "Dropout on the embedding and on what attention and MLP add to the residual stream.", "on the CPU; no mask is kept: numbers are keyed by the elements' places"),
+  works("attention_dropout", kReal, "0.1", "0..<1", "Dropout on the attention probabilities.", "on the CPU; no mask is kept: numbers are keyed by the elements' places"),
   works("cross_entropy_loss_fusion", kBool, "false", "", "Loss computed in chunks, without holding all logits."),
   no_effect("cross_entropy_fusion_impl", kText, "native", "native|te", "Which fused loss.", "both names mean the one chunked loss here"),
-  planned("init_method_xavier_uniform", kBool, "false", "", "Uniform initial weights."),
-  planned("apply_query_key_layer_scaling", kBool, "false", "", "Attention logits divided by the layer number."),
-  works_for("perform_initialization", kBool, "true", "", "true", "Draw initial weights."),
+  works("init_method_xavier_uniform", kBool, "false", "", "Uniform initial weights, bounded by sqrt(6 / (inputs + outputs))."),
+  no_effect("apply_query_key_layer_scaling", kBool, "false", "", "Attention logits divided by the layer number, and multiplied again inside the softmax.", "it keeps half-precision logits small; they are never held in half precision"),
+  no_effect("perform_initialization", kBool, "true", "", "Draw initial weights.", "a weight is always drawn or loaded"),
   no_effect("attention_softmax_in_fp32", kBool, "false", "", "Attention softmax in fp32.", "it is always at least fp32"),
   works("bias_gelu_fusion", kBool, "true", "", "Beside add_bias_linear and plain GELU: its tanh form instead of the exact one."),
   no_effect("bias_swiglu_fusion", kBool, "true", "", "Bias and SwiGLU in one kernel.", kAlwaysFused),
@@ -45,7 +45,7 @@ constexpr Key kPrecision[] = {
   no_effect("accumulate_allreduce_grads_in_fp32", kBool, "false", "", "Gradients added up and reduced in fp32.", "main gradients are fp32"),
   no_effect("te_rng_tracker", kBool, "false", "", "Random state kept by another library.", "random numbers are keyed by seed, name and index"),
   no_effect("inference_rng_tracker", kBool, "false", "", "Random state for inference.", "random numbers are keyed by seed, name and index"),
-  planned("logit_dtype", kText, "null", "bf16|fp32", "Number type of the output logits."),
+  works("logit_dtype", kText, "null", "bf16|fp32", "Number type of the output logits.", "null: the activations'; fp32 beside bf16 or fp16: on the CPU"),
   no_effect("disable_bf16_reduced_precision_matmul", kBool, "false", "", "Whole sums in fp32 inside bf16 products.", "they always are"),
   no_effect("te_precision_config_file", kText, "null", "", "File of another library's number types.", "the keys here say the number types"),
 };

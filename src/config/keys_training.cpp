@@ -5,6 +5,7 @@
 namespace primus::config::rows {
 namespace {
 
+constexpr std::string_view kOnTheHost = "the host is the only place where the step is offloaded to here: nothing is copied";
 constexpr std::string_view kByShape = "kernels are chosen by shape and device";
 
 constexpr Key kTraining[] = {
@@ -16,17 +17,17 @@ constexpr Key kTraining[] = {
   works("eval_iters", kInt, "32", ">=0", "Global batches of one evaluation; 0: none."),
   works("eval_interval", kInt, "2000", ">=1", "Steps between evaluations."),
   works("seed", kInt, "1234", "0..4294967295", "Keys every random number of the run."),
-  works("calculate_per_token_loss", kBool, "false", "", "Weight every token alike, instead of every micro-batch.", "always so here (docs/numerics.md)"),
+  no_effect("calculate_per_token_loss", kBool, "false", "", "Weight every token alike, instead of every micro-batch.", "every token always weighs alike (docs/numerics.md)"),
   works("check_for_nan_in_loss_and_grad", kBool, "true", "", "Stop when loss or gradient is not a number."),
-  planned("check_for_spiky_loss", kBool, "false", "", "Stop when the loss jumps."),
-  planned("check_for_large_grads", kBool, "false", "", "Stop when gradients jump."),
-  planned("rampup_batch_size", kIntList, "null", "", "Start, step and samples of a growing global batch."),
-  planned("decrease_batch_size_if_needed", kBool, "false", "", "Shrink the global batch until it divides."),
+  works("check_for_spiky_loss", kBool, "false", "", "Tell when the loss jumps.", "to ten times the largest of the first 100 steps; with rerun_mode the step is computed again"),
+  works("check_for_large_grads", kBool, "false", "", "Tell when the gradient norm jumps.", "as check_for_spiky_loss"),
+  works("rampup_batch_size", kIntList, "null", "", "Start, step and samples of a growing global batch.", "with train_samples"),
+  works("decrease_batch_size_if_needed", kBool, "false", "", "Shrink the global batch until it divides."),
   planned("data_parallel_random_init", kBool, "false", "", "Other initial weights on every data rank."),
-  planned("full_validation", kBool, "false", "", "Evaluate on the whole held-out set."),
+  works("full_validation", kBool, "false", "", "Evaluate on the whole held-out set.", "all of its whole micro-batches; eval_iters says only whether there are evaluations"),
   planned("multiple_validation_sets", kBool, "false", "", "Evaluate on several held-out sets apart."),
-  planned("skip_train", kBool, "false", "", "Evaluate only."),
-  planned("iterations_to_skip", kIntList, "null", "", "Steps whose data is passed over.", "", "null|[]"),
+  works("skip_train", kBool, "false", "", "Evaluate only."),
+  works("iterations_to_skip", kIntList, "null", "", "Steps whose data is passed over.", "counted from 0; the learning rate does not move"),
   planned("result_rejected_tracker_filename", kText, "null", "", "File that lists the skipped steps."),
   planned("yaml_cfg", kText, "null", "", "The framework's own configuration file."),
   works_for("trainable", kBool, "true", "", "true", "This module is trained."),
@@ -36,15 +37,15 @@ constexpr Key kTraining[] = {
   no_effect("enable_experimental", kBool, "false", "", "Allow experimental features.", "features are switched on by their own keys"),
   no_effect("onnx_safe", kBool, "null", "", "Work around an exporter.", "nothing is exported to ONNX"),
   no_effect("bert_binary_head", kBool, "true", "", "Second head of BERT.", "models here are decoders"),
-  planned("step_batch_size_schedule", kText, "null", "", "Global batch by steps, as steps and sizes."),
-  planned("eval_global_batch_size", kInt, "null", ">=1", "Global batch of an evaluation."),
-  planned("eval_micro_batch_size", kInt, "null", ">=1", "Micro-batch of an evaluation."),
-  planned("start_eval_at_iter", kInt, "null", ">=0", "First step at which an evaluation may come."),
+  works("step_batch_size_schedule", kText, "null", "", "Global batches from a number of tokens on, as in \"0:64 2B:128\".", "with train_samples; tokens may end in K, M, B or T"),
+  works("eval_global_batch_size", kInt, "null", ">=1", "Global batch of an evaluation.", "null: as in training"),
+  works("eval_micro_batch_size", kInt, "null", ">=1", "Micro-batch of an evaluation.", "null: as in training"),
+  works("start_eval_at_iter", kInt, "null", ">=0", "First step at which an evaluation may come.", "one at the end comes in any case"),
   planned_detail("validation_set_names", kTextList, "null", "", "Names of several held-out sets."),
 };
 
 constexpr Key kOptimizer[] = {
-  works_for("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "adam|sgd|muon|dist_muon|lion", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient.", "dist_muon is muon on one process; others than adam: on the CPU"),
+  works("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient.", "dist_muon is muon on one process; others than adam: on the CPU"),
   works("weight_decay", kReal, "0.01", ">=0", "Decoupled weight decay; vectors have none."),
   works("clip_grad", kReal, "1.0", ">=0", "Global gradient norm that is not exceeded; 0: no clipping."),
   works("adam_beta1", kReal, "0.9", "0..<1", "Decay of the first moment."),
@@ -63,12 +64,12 @@ constexpr Key kOptimizer[] = {
   works("muon_use_nesterov", kBool, "false", "", "Muon: Nesterov momentum."),
   works("muon_split_qkv", kBool, "true", "", "Muon: queries, keys and values apart."),
   works("muon_momentum", kReal, "0.95", "0..<1", "Muon: momentum."),
-  planned("optimizer_cpu_offload", kBool, "false", "", "Optimizer state and step on the host."),
-  planned_detail("optimizer_offload_fraction", kReal, "1.0", "0..1", "Part of the state on the host."),
-  planned_detail("use_torch_optimizer_for_cpu_offload", kBool, "false", "", "Which optimizer steps on the host."),
-  planned_detail("overlap_cpu_optimizer_d2h_h2d", kBool, "false", "", "Copies beside the host's step."),
-  planned_detail("pin_cpu_grads", kBool, "true", "", "Host gradients in page-locked memory."),
-  planned_detail("pin_cpu_params", kBool, "true", "", "Host parameters in page-locked memory."),
+  works("optimizer_cpu_offload", kBool, "false", "", "Optimizer state and step on the host.", "on the CPU, where they are anyway"),
+  no_effect("optimizer_offload_fraction", kReal, "1.0", "0..1", "Part of the state on the host.", kOnTheHost),
+  no_effect("use_torch_optimizer_for_cpu_offload", kBool, "false", "", "Which optimizer steps on the host.", kOnTheHost),
+  no_effect("overlap_cpu_optimizer_d2h_h2d", kBool, "false", "", "Copies beside the host's step.", kOnTheHost),
+  no_effect("pin_cpu_grads", kBool, "true", "", "Host gradients in page-locked memory.", kOnTheHost),
+  no_effect("pin_cpu_params", kBool, "true", "", "Host parameters in page-locked memory.", kOnTheHost),
   works("use_precision_aware_optimizer", kBool, "false", "", "Number types of gradients, master weights and moments by key.", "on the CPU (docs/numerics.md)"),
   works("main_grads_dtype", kText, "fp32", "fp32|bf16", "Number type in which main gradients are held."),
   works("main_params_dtype", kText, "fp32", "fp32|fp16", "Number type of the master weights."),
@@ -99,8 +100,8 @@ constexpr Key kLearningRate[] = {
   works("decoupled_lr", kReal, "null", ">0", "Learning rate of embedding and output layer."),
   works("decoupled_min_lr", kReal, "null", ">=0", "Its value at the end of the decay."),
   works("override_opt_param_scheduler", kBool, "false", "", "On resume, this run's schedule beats the checkpoint's.",
-        "checkpoints hold weights alone so far, so this run's schedule always holds"),
-  planned_detail("use_checkpoint_opt_param_scheduler", kBool, "false", "", "On resume, the checkpoint's schedule beats this run's."),
+        "without either, the two must agree"),
+  works("use_checkpoint_opt_param_scheduler", kBool, "false", "", "On resume, the checkpoint's schedule beats this run's."),
   no_effect("warmup", kInt, "null", ">=0", "Old name of the warm-up length.", "write lr_warmup_iters"),
 };
 

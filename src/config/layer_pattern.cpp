@@ -128,6 +128,17 @@ std::vector<std::int64_t> pattern_items(const Value& pattern) {
   return {};
 }
 
+std::string pattern_text(const std::vector<std::int64_t>& items) {
+  std::string text = "(";
+  for (std::size_t begin = 0; begin < items.size();) {
+    std::size_t end = begin;
+    while (end < items.size() && items[end] == items[begin]) ++end;
+    text += fmt::format("{}[{}]*{}", begin == 0 ? "" : "+", items[begin], end - begin);
+    begin = end;
+  }
+  return text + ")";
+}
+
 std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers, std::string_view key) {
   if (const auto* every = std::get_if<std::int64_t>(&frequency.data)) {
     if (*every < 1) throw UserError(fmt::format("{}: expected an integer >= 1, found {}", key, *every));

@@ -21,6 +21,9 @@ ListExpression parse_list_expression(std::string_view text);
 /// The items of a well-formed pattern, text or list; none of an integer.
 std::vector<std::int64_t> pattern_items(const Value& pattern);
 
+/// The same pattern in its short form: `([0]*1+[1]*26)`.
+std::string pattern_text(const std::vector<std::int64_t>& items);
+
 /// Value 1 for each MoE layer, 0 for each dense one. `frequency` n makes every n-th layer MoE, the first included.
 /// Throws UserError, which names `key`, if the pattern is malformed or its length is not `num_layers`.
 std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers,

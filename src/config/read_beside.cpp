@@ -35,7 +35,6 @@ constexpr Row kRows[] = {
      "compress_rope_theta index_topk index_head_dim index_n_heads v4_indexer_distill_loss_coeff"},
     {"o_groups", "o_lora_rank"},
     {"hc_mult", "hc_use_sinkhorn hc_sinkhorn_iters hc_eps mtp_use_separate_hc_head"},
-    {"swiglu_limit", "v4_grouped_experts_support_clamped_swiglu"},
     {"enable_mhc_connections",
      "mhc_num_residual_streams mhc_sinkhorn_iterations mhc_init_gating_factor mhc_recompute_layer_num"},
     {"moe_latent_size", "latent_moe_use_norm"},
@@ -43,13 +42,11 @@ constexpr Row kRows[] = {
     {"hybrid_layer_pattern hybrid_override_pattern is_hybrid_model",
      "mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads mamba_training_ssm_states_dtype"},
     {"lfm_layer_types", "conv_L_cache conv_bias"},
-    {"mtp_num_layers", "mtp_layer_type mtp_loss_scaling_factor"},
+    {"mtp_num_layers", "mtp_layer_type mtp_loss_scaling_factor mtp_detach_heads mtp_use_repeated_layer mtp_hsm"},
     {"use_rope_scaling", "rope_scaling_factor"},
     {"qk_clip", "qk_clip_threshold qk_clip_alpha"},
-    {"use_mup",
-     "mup_base_hidden_size mup_base_head_dim mup_width_mult mup_attn_scale_power mup_embedding_mult mup_output_mult"},
+    {"use_mup", "mup_base_hidden_size mup_base_head_dim mup_attn_scale_power mup_embedding_mult mup_output_mult"},
     {"position_embedding_type=relative", "relative_attention_num_buckets relative_attention_max_distance"},
-    {"position_embedding_type=mrope", "mrope_section"},
     {"use_sink_attention", "sink_sliding_window sink_window_even_layers_only"},
     // Experts.
     {"moe_router_enable_expert_bias", "moe_router_bias_update_rule moe_router_bias_update_rate"},
@@ -88,11 +85,7 @@ constexpr Row kRows[] = {
      "muon_extra_scale_factor muon_scale_mode muon_num_ns_steps muon_use_nesterov "
      "muon_split_qkv muon_momentum muon_coefficient_type muon_scalar_optimizer"},
     {"optimizer=lion muon_scalar_optimizer=lion", "lion_beta1 lion_beta2"},
-    {"optimizer_cpu_offload",
-     "optimizer_offload_fraction use_torch_optimizer_for_cpu_offload overlap_cpu_optimizer_d2h_h2d pin_cpu_grads "
-     "pin_cpu_params"},
     {"decoupled_lr", "decoupled_min_lr"},
-    {kLoad, "override_opt_param_scheduler use_checkpoint_opt_param_scheduler"},
     {"multiple_validation_sets", "validation_set_names"},
     // Parallelism and communication.
     {"num_virtual_stages_per_pipeline_rank num_layers_per_virtual_pipeline_stage virtual_pipeline_model_parallel_size "
@@ -133,15 +126,10 @@ constexpr Row kRows[] = {
      "offload_modules min_offloaded_tensor_size activation_offload_fraction delta_offload_bytes_across_pp_ranks "
      "fine_grained_offloading_max_inflight_offloads delay_offload_until_cuda_graph"},
     // Data and tokenizers.
-    {"retro_add_retriever", "retriever_seq_length"},
-    {"vision_pretraining", "sample_rate"},
     {"fim_data",
      "fim_rate fim_spm_rate fim_fragment_rate fim_split_sample fim_no_prefix fim_prefix_token fim_middle_token "
      "fim_suffix_token fim_pad_token fim_eod_token"},
     {"tokenizer_type=TikTokenizer", "tiktoken_pattern tiktoken_num_special_tokens tiktoken_special_tokens"},
-    {"tokenizer_type=HuggingFaceTokenizer", "tokenizer_hf_no_include_special_tokens"},
-    {"tokenizer_type=SentencePieceTokenizer|GPTSentencePieceTokenizer|Llama2Tokenizer",
-     "tokenizer_sentencepiece_legacy tokenizer_sentencepiece_ignore_extra_whitespaces"},
     {"sft stage",
      "chat_template sft_tokenizer_prompt_format sft_dataset_name sft_dataset_split sft_conversation_format "
      "sft_bridge_compat_inline_bos sft_sanitize_nan_grads enable_fused_linear_ce"},
@@ -152,20 +140,12 @@ constexpr Row kRows[] = {
      "logits_load_kd_loss_alpha logits_load_decode_threads logits_load_prefetch_factor logits_load_msc_prefetch_depth "
      "logits_load_ignore_errors"},
     // Checkpoints.
-    {"save",
-     "save_interval save_retain_interval no_save_optim no_save_rng disable_last_saving ckpt_fully_parallel_save "
-     "ckpt_assume_constant_structure dist_ckpt_save_pre_mcore_014 dist_ckpt_optim_fully_reshardable "
-     "ckpt_drop_redundant_extra_state ckpt_fully_parallel_save_process_group "
-     "distrib_optim_fully_reshardable_mem_efficient save_tokenizer_assets"},
+    {"save", "ckpt_fully_parallel_save ckpt_fully_parallel_save_process_group"},
     {kLoad,
-     "load_main_params_from_ckpt no_load_optim no_load_rng finetune auto_detect_ckpt_format dist_ckpt_strictness "
-     "ckpt_fully_parallel_load ckpt_fully_parallel_load_process_group ckpt_fully_parallel_load_exchange_algo "
-     "ckpt_fully_parallel_load_per_rank_objects ckpt_load_validate_sharding_integrity override_ckpt_iteration "
-     "exit_on_missing_checkpoint"},
-    {"save load pretrained_checkpoint auto_continue_train", "ckpt_format verify_integrity"},
+     "load_main_params_from_ckpt no_load_optim no_load_rng finetune ckpt_fully_parallel_load "
+     "ckpt_fully_parallel_load_process_group ckpt_fully_parallel_load_exchange_algo "
+     "ckpt_fully_parallel_load_per_rank_objects exit_on_missing_checkpoint"},
     {"use_checkpoint_args", "use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args"},
-    {"ckpt_convert_format", "ckpt_convert_save ckpt_convert_update_legacy_dist_opt_format"},
-    {"async_save", "use_persistent_ckpt_worker"},
     {"non_persistent_save_interval",
      "non_persistent_ckpt_type non_persistent_global_ckpt_dir non_persistent_local_ckpt_dir "
      "non_persistent_local_ckpt_algo"},

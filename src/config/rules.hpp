@@ -155,6 +155,13 @@ std::string setting_text(const Experiment& experiment, std::string_view key);
 /// "use_turbo_deepep" of a switch, "recompute_granularity full" of a key with a value: how notes name a cause.
 std::string cause_text(const Experiment& experiment, std::string_view key);
 
+/// Whether an inherited value gave way.
+enum class Yielded { kNo, kYes };
+
+/// An inherited pattern for more layers than the model has keeps the first ones: a model cut to its first layers, which
+/// is what an author of a smaller num_layers means. A pattern that the user wrote, or one that is too short, stays.
+Yielded cut_pattern(RuleContext& context, std::string_view key);
+
 /// Divisor of `whole` that is nearest to `wanted`; both at least 1.
 std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted);
 

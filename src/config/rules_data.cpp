@@ -3,11 +3,17 @@
 
 #include <array>
 #include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
+#include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "config/parse.hpp"
 #include "config/rules.hpp"
+#include "config/tokenizer_facts.hpp"
 
 namespace primus::config {
 namespace {
@@ -64,9 +70,36 @@ std::optional<std::int64_t> known_vocabulary(const std::string& type, const std:
   return std::nullopt;
 }
 
+/// What the tokenizer's files say, where they are on this machine.
+std::optional<TokenizerFacts> facts_of_files(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
+  try {
+    const TokenizerFiles files =
+        find_tokenizer_files({text("tokenizer_type"), text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+    if (files.kind == TokenizerKind::kNone) return std::nullopt;
+    return read_tokenizer_facts(files);
+  } catch (const UserError& error) {
+    context.report("tokenizer_model", error.what(), "a tokenizer's files", "");
+    return std::nullopt;
+  }
+}
+
 void vocabulary(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::string type = experiment.get_optional_string("tokenizer_type").value_or("");
+  const std::size_t num_problems = context.problems().size();
+  const std::optional<TokenizerFacts> facts = facts_of_files(context);
+  if (context.problems().size() > num_problems) return;
+  if (facts && !experiment.is_null("vocab_size") && experiment.get_int("vocab_size") < facts->vocab_size) {
+    context.report("vocab_size", "is smaller than the tokenizer's vocabulary",
+                   fmt::format("at least {}", facts->vocab_size), "leave vocab_size out");
+    return;
+  }
+  if (facts && experiment.is_null("vocab_size")) {
+    context.set("vocab_size", {facts->vocab_size});
+    return;
+  }
   if (!experiment.is_null("vocab_size")) {
     if (type == "ByteTokenizer" && experiment.get_int("vocab_size") != 257) {
       context.report("vocab_size", "does not fit tokenizer_type ByteTokenizer", "257 (256 bytes and end of document)",
@@ -126,6 +159,125 @@ void data_sources(RuleContext& context) {
   }
 }
 
+/// The content of a file that a key names; nothing, and a problem told, if there is none to read.
+std::optional<std::string> content_of(RuleContext& context, std::string_view key) {
+  const std::string path = *context.experiment().get_optional_string(key);
+  try {
+    return read_file(path);
+  } catch (const UserError& error) {
+    context.report(key, error.what(), "a file of data paths", "");
+    return std::nullopt;
+  }
+}
+
+Value list_of(const std::vector<std::string>& words) {
+  Value::List list;
+  for (const std::string& word : words) list.push_back({word});
+  return {std::move(list)};
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/// One list for all parts: words, as on a command line.
+void read_data_args(RuleContext& context) {
+  constexpr std::string_view kKey = "data_args_path";
+  if (context.experiment().is_null(kKey)) return;
+  const auto content = content_of(context, kKey);
+  if (!content) return;
+  const std::vector<std::string> words = words_of(*content);
+  if (words.empty()) return context.report(kKey, "names no data", "weights and prefixes by turns, or prefixes", "");
+  context.note(kKey, fmt::format("{} words of it are data_path now", words.size()));
+  context.set("data_path", list_of(words));
+  context.set(kKey, {});
+}
+
+/// A JSON object with a list for each part.
+void read_per_split_data_args(RuleContext& context) {
+  constexpr std::string_view kKey = "per_split_data_args_path";
+  constexpr const char* kExpected = "a JSON object of lists: train, valid, test";
+  if (context.experiment().is_null(kKey)) return;
+  const auto content = content_of(context, kKey);
+  if (!content) return;
+  const auto json = nlohmann::json::parse(*content, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return context.report(kKey, "is no JSON object", kExpected, "");
+  for (const auto& [part, list] : json.items()) {
+    if (part != "train" && part != "valid" && part != "test") {
+      return context.report(kKey, fmt::format("has a member '{}'", part), kExpected, "");
+    }
+    std::vector<std::string> words;
+    if (list.is_string()) words = words_of(list.get<std::string>());
+    for (std::size_t i = 0; list.is_array() && i < list.size(); ++i) {
+      // Weights may be given as numbers.
+      words.push_back(list[i].is_string() ? list[i].get<std::string>() : list[i].dump());
+    }
+    if (list.is_null()) continue;
+    if (words.empty()) return context.report(kKey, fmt::format("names no data for '{}'", part), kExpected, "");
+    context.set(part + "_data_path", list_of(words));
+  }
+  context.note(kKey, "its lists are train_data_path, valid_data_path and test_data_path now");
+  context.set(kKey, {});
+}
+
+void data_lists(RuleContext& context) {
+  if (context.experiment().get_bool("mock_data")) return;
+  read_data_args(context);
+  read_per_split_data_args(context);
+}
+
+void encoder_seq_length(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto length = experiment.get_optional_int("encoder_seq_length");
+  if (!length || *length == experiment.get_int("seq_length")) return;
+  if (experiment.is_explicitly_set("seq_length")) {
+    context.report("encoder_seq_length", "contradicts seq_length", std::to_string(experiment.get_int("seq_length")),
+                   "leave one of the two out");
+    return;
+  }
+  context.note("seq_length",
+               fmt::format("{} -> {}, which is encoder_seq_length", experiment.get_int("seq_length"), *length));
+  context.set("seq_length", {*length});
+}
+
+void inter_document_masking(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (!experiment.get_bool("dataloader_inter_document_masking")) return;
+  for (const std::string_view key : {"reset_attention_mask", "reset_position_ids"}) {
+    if (!experiment.get_bool(key)) {
+      context.require(key, {true}, "dataloader_inter_document_masking: every document is a sequence of its own");
+    }
+  }
+}
+
+void padded_vocabulary(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (experiment.is_null("vocab_size")) return;  // which has been told
+  const std::int64_t vocab_size = experiment.get_int("vocab_size");
+  const std::int64_t num_ranks = experiment.get_int("tensor_model_parallel_size");
+  const auto given = experiment.get_optional_int("padded_vocab_size");
+  if (given && (*given < vocab_size || *given % num_ranks != 0)) {
+    context.report("padded_vocab_size", "does not hold the vocabulary in equal parts",
+                   fmt::format("at least {}, a multiple of tensor_model_parallel_size {}", vocab_size, num_ranks), "");
+  } else if (!given && !experiment.get_bool("pad_vocab_size") && vocab_size % num_ranks != 0) {
+    context.report("pad_vocab_size",
+                   fmt::format("leaves {} tokens for {} tensor-parallel ranks", vocab_size, num_ranks),
+                   "true, or a vocab_size that they divide", "");
+  }
+}
+
+void null_tokenizer(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto eod = experiment.get_optional_int("null_tokenizer_eod_id");
+  if (!eod || experiment.is_null("vocab_size") ||
+      experiment.get_optional_string("tokenizer_type").value_or("") != "NullTokenizer")
+    return;
+  if (*eod < experiment.get_int("vocab_size")) return;
+  context.report("null_tokenizer_eod_id", "is outside the vocabulary",
+                 fmt::format("0 to {}", experiment.get_int("vocab_size") - 1), "");
+}
+
 // Weights and prefixes by turns, or prefixes only.
 std::vector<std::string> prefixes_of(const std::vector<std::string>& words) {
   std::vector<std::string> prefixes;
@@ -173,10 +325,19 @@ void evaluation_data(RuleContext& context) {
 constexpr Rule kRules[] = {
     {"mock_data", "Mock data is token ids: no data paths, NullTokenizer, 131072 tokens unless vocab_size is set.",
      mock_data},
+    {"encoder_seq_length", "encoder_seq_length is seq_length where that is not written.", encoder_seq_length},
+    {"inter_document_masking", "dataloader_inter_document_masking is reset_attention_mask and reset_position_ids.",
+     inter_document_masking},
     {"vocabulary", "vocab_size is the tokenizer's unless it is set.", vocabulary},
+    {"padded_vocabulary", "The padded vocabulary holds all tokens, in equal parts for the tensor-parallel ranks.",
+     padded_vocabulary},
+    {"null_tokenizer", "A null_tokenizer_eod_id is in the vocabulary.", null_tokenizer},
     {"data_split", "split has one to three weights.", data_split},
     {"data_sources", "A train has data from one of data_path, train_data_path, files that name them, and mock_data.",
      data_sources},
+    {"data_lists",
+     "Files that name the data are read, and their lists stand in data_path or train_data_path and its like.",
+     data_lists},
     {"data_files", "Every data prefix has its .bin and .idx.", data_files},
     {"evaluation_data", "An evaluation has held-out data.", evaluation_data},
 };

@@ -122,7 +122,7 @@ void layer_patterns(RuleContext& context) {
     const std::vector<std::int64_t> items = pattern_items(pattern);
     if (std::any_of(items.begin(), items.end(), [](std::int64_t item) { return item != 0 && item != 1; })) {
       context.report(key, "holds something else than 0 and 1", "one 0 or 1 a layer");
-    } else if (static_cast<std::int64_t>(items.size()) != num_layers) {
+    } else if (static_cast<std::int64_t>(items.size()) != num_layers && cut_pattern(context, key) == Yielded::kNo) {
       context.report(key, fmt::format("is for {} layers, but {}", items.size(), setting_text(experiment, "num_layers")),
                      fmt::format("{} items", num_layers), fmt::format("for instance ([1]*{}+[0])", num_layers - 1));
     }
@@ -184,6 +184,16 @@ void softmax_logits(RuleContext& context) {
   context.exclude({"use_sink_attention", {false}}, {"softmax_type", {std::string("vanilla")}});
 }
 
+// One part before a depth leaves nothing to draw from.
+void mixed_hidden_states(RuleContext& context) {
+  if (!context.is_on("mtp_hsm")) return;
+  const std::int64_t depths = context.experiment().get_optional_int("mtp_num_layers").value_or(0);
+  if (depths == 0 || depths >= 2) return;
+  context.report("mtp_hsm",
+                 fmt::format("draws from several parts: {}", setting_text(context.experiment(), "mtp_num_layers")),
+                 "false, or at least two depths");
+}
+
 constexpr Rule kRules[] = {
     {"attention_heads", "Heads divide the hidden size and are even.", attention_heads},
     {"query_groups", "Query groups divide the heads.", query_groups},
@@ -196,6 +206,7 @@ constexpr Rule kRules[] = {
     {"layer_kinds", "lfm_layer_types names one kind a layer.", layer_kinds},
     {"position_scaling", "Rotary frequencies are scaled in one way.", position_scaling},
     {"window", "A window reaches backwards, and is given once.", window},
+    {"mixed_hidden_states", "Mixed hidden states need two prediction depths.", mixed_hidden_states},
     {"softmax_logits", "The softmax has one extra logit: zero, or learnt.", softmax_logits},
     {"sinks", "Attention with sinks has one context rank; its window belongs to it.", sinks},
 };

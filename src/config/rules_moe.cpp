@@ -73,7 +73,8 @@ void layer_pattern(RuleContext& context) {
   const std::int64_t num_layers = experiment.get_int("num_layers");
   if (std::any_of(items.begin(), items.end(), [](std::int64_t item) { return item != 0 && item != 1; })) {
     context.report("moe_layer_freq", "holds something else than 0 and 1", "0 for a dense layer, 1 for a MoE layer");
-  } else if (static_cast<std::int64_t>(items.size()) != num_layers) {
+  } else if (static_cast<std::int64_t>(items.size()) != num_layers &&
+             cut_pattern(context, "moe_layer_freq") == Yielded::kNo) {
     context.report(
         "moe_layer_freq", fmt::format("is for {} layers, but {}", items.size(), setting_text(experiment, "num_layers")),
         fmt::format("{} items", num_layers), fmt::format("for instance {}", shorter_pattern(items, num_layers)));
@@ -157,6 +158,68 @@ void gated_unit(RuleContext& context) {
     context.report("glu_linear_offset", "there is no gated unit: swiglu and quick_geglu are false",
                    "0, or a gated unit");
   }
+  for (const std::string_view key : {"moe_mlp_glu_interleave_size", "moe_shared_expert_glu_interleave_size"}) {
+    if (context.is_null(key) || !context.is_wanted(key)) continue;
+    context.report(key, "there is no gated unit: swiglu and quick_geglu are false", "null, or a gated unit");
+  }
+}
+
+// Two names of one bound.
+void swiglu_limit(RuleContext& context) {
+  if (context.is_null("swiglu_limit")) return;
+  const Experiment& experiment = context.experiment();
+  if (!context.is_on("swiglu")) {
+    context.report("swiglu_limit", "bounds SwiGLU: swiglu is false", "null, or swiglu: true");
+  } else if (const auto other = experiment.get_optional_double("activation_func_clamp_value");
+             other && *other != experiment.get_double("swiglu_limit")) {
+    context.exclude({"swiglu_limit", {}}, {"activation_func_clamp_value", {}});
+  }
+}
+
+// The unit that flattens out takes SwiGLU's place and has bounds of its own.
+void flattened_unit(RuleContext& context) {
+  constexpr std::string_view kKey = "activation_situ_beta";
+  if (context.is_null(kKey)) return;
+  if (!context.is_on("swiglu")) {
+    context.report(kKey, "takes the place of SwiGLU: swiglu is false", "null, or swiglu: true");
+  }
+  for (const std::string_view key : {"activation_func_clamp_value", "swiglu_limit"}) {
+    if (!context.is_null(key)) context.exclude({kKey, {}}, {key, {}});
+  }
+  if (context.experiment().get_double("glu_linear_offset") != 0.0) {
+    context.exclude({kKey, {}}, {"glu_linear_offset", {0.0}});
+  }
+}
+
+void glu_interleave(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto inner = experiment.get_optional_int("moe_ffn_hidden_size");
+  for (const auto& [key, width] :
+       {std::pair{"moe_mlp_glu_interleave_size", inner ? "moe_ffn_hidden_size" : "ffn_hidden_size"},
+        std::pair{"moe_shared_expert_glu_interleave_size", "moe_shared_expert_intermediate_size"}}) {
+    const auto block = experiment.get_optional_int(key);
+    const auto size = experiment.get_optional_int(width);
+    if (!block || !size || *size % *block == 0) continue;
+    context.report(key, fmt::format("does not divide {}", setting_text(experiment, width)), "a divisor",
+                   fmt::format("nearest: {}", nearest_divisor(*size, *block)));
+  }
+}
+
+// A quantile needs an expert that a token does not take, and a range to count in.
+void quantile_rule(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (!context.is_on("moe_router_enable_expert_bias") || context.is_null("num_experts")) return;
+  if (experiment.get_string("moe_router_bias_update_rule") != "quantile") return;
+  if (context.integer("moe_router_topk") >= context.integer("num_experts")) {
+    context.report("moe_router_bias_update_rule",
+                   fmt::format("every token takes every expert: {}", setting_text(experiment, "moe_router_topk")),
+                   "sign, or fewer experts a token");
+  }
+  if (experiment.get_double("quantile_balancing_margin_max") > experiment.get_double("quantile_balancing_margin_min"))
+    return;
+  context.report("quantile_balancing_margin_max",
+                 fmt::format("is not above {}", setting_text(experiment, "quantile_balancing_margin_min")),
+                 "a larger number");
 }
 
 void capacity(RuleContext& context) {
@@ -219,7 +282,11 @@ constexpr Rule kRules[] = {
     {"expert_bias", "Expert biases steer sigmoid scores.", expert_bias},
     {"balancing", "Each balancing loss has a weight; the other ways of balancing stand alone.", balancing},
     {"assignment", "Sinkhorn and quantile balancing choose experts without groups and biases.", assignment},
-    {"gated_unit", "Bounds and offsets belong to gated units.", gated_unit},
+    {"gated_unit", "Bounds, offsets and alternating halves belong to gated units.", gated_unit},
+    {"swiglu_limit", "SwiGLU has one bound.", swiglu_limit},
+    {"flattened_unit", "The unit that flattens out has neither bound nor offset beside it.", flattened_unit},
+    {"glu_interleave", "Blocks of alternating halves divide the experts' width.", glu_interleave},
+    {"quantile_rule", "The quantile rule has an expert to spare and a range to count in.", quantile_rule},
     {"probabilities_on_input", "Probabilities scale the experts' input where a token has one expert.",
      probabilities_on_input},
     {"capacity", "A capacity leaves room for every token once, and balancing that can drop.", capacity},
@@ -228,6 +295,15 @@ constexpr Rule kRules[] = {
 };
 
 }  // namespace
+
+Yielded cut_pattern(RuleContext& context, std::string_view key) {
+  std::vector<std::int64_t> items = pattern_items(context.experiment().setting(key).value);
+  const std::int64_t num_layers = context.integer("num_layers");
+  if (context.is_wanted(key) || static_cast<std::int64_t>(items.size()) <= num_layers) return Yielded::kNo;
+  items.resize(static_cast<std::size_t>(num_layers));
+  context.require(key, Value{pattern_text(items)}, setting_text(context.experiment(), "num_layers"));
+  return Yielded::kYes;
+}
 
 std::span<const Rule> moe_rules() {
   return kRules;

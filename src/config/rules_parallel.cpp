@@ -220,6 +220,7 @@ void batch(RuleContext& context) {
   const auto step = sequences_of_a_step(context);
   const std::int64_t global = context.integer("global_batch_size");
   if (!step || global % *step == 0) return;
+  if (context.is_on("decrease_batch_size_if_needed") && global >= *step) return;
   const std::int64_t micro = context.integer("micro_batch_size");
   const std::int64_t below = global / *step * *step;
   const std::int64_t above = below + *step;
@@ -299,8 +300,10 @@ std::optional<BatchPlan> batch_plan(const Experiment& experiment, std::int64_t w
   BatchPlan plan;
   plan.data_parallel = world_size / ranks;
   const std::int64_t step = experiment.get_int("micro_batch_size") * plan.data_parallel;
-  if (experiment.get_int("global_batch_size") % step != 0) return std::nullopt;
-  plan.accumulation = experiment.get_int("global_batch_size") / step;
+  const std::int64_t global = experiment.get_int("global_batch_size");
+  const bool is_decreased = experiment.get_bool("decrease_batch_size_if_needed") && global >= step;
+  if (global % step != 0 && !is_decreased) return std::nullopt;
+  plan.accumulation = global / step;
   return plan;
 }
 

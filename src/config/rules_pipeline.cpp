@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "config/interleaving.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -294,22 +295,6 @@ void interleaving_ranks(RuleContext& context) {
                  "or more pipeline ranks");
 }
 
-struct Interleaving {
-  std::int64_t group = 1;
-  std::int64_t ranks = 1;
-  std::int64_t micro_batches = 1;
-
-  bool is_legal(std::int64_t count) const { return count >= group && (count % group == 0 || count % group >= ranks); }
-  // The legal number of micro-batches nearest to the one at hand; at least a group's multiple is.
-  std::int64_t nearest() const {
-    for (std::int64_t distance = 1; distance <= group; ++distance) {
-      if (micro_batches > distance && is_legal(micro_batches - distance)) return micro_batches - distance;
-      if (is_legal(micro_batches + distance)) return micro_batches + distance;
-    }
-    return group;
-  }
-};
-
 void interleaving(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto plan = batch_plan(experiment, context.world().size);
@@ -323,7 +308,7 @@ void interleaving(RuleContext& context) {
                    fmt::format("at least {}", shape.ranks), "leave it out for that many");
     return;
   }
-  if (shape.is_legal(shape.micro_batches)) return;
+  if (shape.is_legal()) return;
   const std::int64_t sequences = context.integer("micro_batch_size") * plan->data_parallel;
   const std::int64_t nearest = shape.nearest();
   context.report(

@@ -13,6 +13,15 @@ void number_types(RuleContext& context) {
   if (!context.is_null("fp8") && !context.is_null("fp4")) context.exclude({"fp8", {}}, {"fp4", {}});
 }
 
+// Logits may be wider than the activations, not of another narrow type.
+void logit_type(RuleContext& context) {
+  if (context.is_null("logit_dtype") || context.experiment().get_string("logit_dtype") != "bf16") return;
+  if (context.is_on("bf16")) return;
+  context.report("logit_dtype",
+                 fmt::format("bf16 is no type of this run: {}", setting_text(context.experiment(), "bf16")),
+                 "null or fp32, or bf16: true");
+}
+
 void low_precision_recipes(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (!context.is_on("use_turbo_gemm")) return;
@@ -166,6 +175,7 @@ void deterministic_environment(RuleContext& context) {
 
 constexpr Rule kRules[] = {
     {"number_types", "One of fp32, bf16, fp16; one of fp8, fp4.", number_types},
+    {"logit_type", "Output logits have the type of the run, or fp32.", logit_type},
     {"low_precision_recipes", "Turbo products know some low-precision recipes.", low_precision_recipes},
     {"fp4_layers", "Turbo's fp4 products with native casts need transformer_impl local.", fp4_layers},
     {"mxfp8_environment", "mxfp8 is not used where the environment forbids it.", mxfp8_environment},

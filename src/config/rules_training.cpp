@@ -119,6 +119,37 @@ void head_learning_rate(RuleContext& context) {
   }
 }
 
+// A batch that grows is placed by samples.
+void growing_batch(RuleContext& context) {
+  for (const std::string_view key : {"rampup_batch_size", "step_batch_size_schedule"}) {
+    if (context.is_null(key) || !context.is_null("train_samples")) continue;
+    context.report(key, "the run is counted in steps", "null, or train_samples instead of train_iters");
+  }
+  if (!context.is_null("rampup_batch_size") && !context.is_null("step_batch_size_schedule"))
+    context.exclude({"rampup_batch_size", {}}, {"step_batch_size_schedule", {}});
+}
+
+void evaluation_batch(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto global = experiment.get_optional_int("eval_global_batch_size");
+  const auto own_micro = experiment.get_optional_int("eval_micro_batch_size");
+  if (!global && !own_micro) return;
+  const std::string_view key = global ? "eval_global_batch_size" : "eval_micro_batch_size";
+  const std::int64_t micro = own_micro.value_or(context.integer("micro_batch_size"));
+  const std::int64_t whole = global.value_or(context.integer("global_batch_size"));
+  if (whole % micro == 0) return;
+  context.report(key, fmt::format("an evaluation's batch of {} is no multiple of its micro-batch of {}", whole, micro),
+                 global ? fmt::format("a multiple of {}", micro) : fmt::format("a divisor of {}", whole));
+}
+
+// Wrong results on purpose that nothing looks for would only spoil the run.
+void injected_errors(RuleContext& context) {
+  if (context.integer("error_injection_rate") == 0) return;
+  if (context.experiment().get_string("rerun_mode") != "disabled") return;
+  context.report("error_injection_rate", "nothing looks for wrong results: rerun_mode is disabled",
+                 "0, or rerun_mode validate_results or report_stats");
+}
+
 constexpr Rule kRules[] = {
     {"run_length", "A run is so many steps or so many samples long.", run_length},
     {"learning_rate", "lr is set and is the highest rate.", learning_rate},
@@ -126,6 +157,9 @@ constexpr Rule kRules[] = {
     {"warmup_fraction", "A warm-up has a length or a fraction.", warmup_fraction},
     {"warmup", "Warm-up ends before the decay does.", warmup},
     {"final_decay", "WSD has a final decay within the run.", final_decay},
+    {"growing_batch", "A batch that grows is placed by samples.", growing_batch},
+    {"evaluation_batch", "An evaluation's batch is whole micro-batches.", evaluation_batch},
+    {"injected_errors", "Errors are injected where steps are computed again.", injected_errors},
     {"weight_decay", "Weight decay is constant, or has two ends.", weight_decay},
     {"head_learning_rate", "The lowest rate of the embedding stands beside its own rate.", head_learning_rate},
 };

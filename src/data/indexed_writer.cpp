@@ -13,6 +13,7 @@ namespace primus::data {
 namespace {
 
 constexpr std::int64_t kBlockEntries = 8192;
+constexpr auto kHeaderSize = static_cast<std::int64_t>(idx_format::kHeaderBytes);
 
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
@@ -69,6 +70,31 @@ IndexedWriter::IndexedWriter(const std::string& prefix, TokenType type)
   const std::byte header[idx_format::kHeaderBytes] = {};  // the counts are known at the end
   idx_.append(header);
   documents_.append(bytes_of(std::int64_t{0}));
+}
+
+IndexedWriter::IndexedWriter(const std::string& prefix, TokenType type, const WriterProgress& from)
+    : prefix_(prefix),
+      type_(type),
+      bin_(prefix + ".bin", from.num_tokens * size_bytes(type)),
+      idx_(prefix + ".idx", from.num_sequences == 0 ? 0 : kHeaderSize + from.num_sequences * 4),
+      documents_(prefix + ".documents", from.num_documents == 0 ? 0 : (from.num_documents + 1) * 8),
+      num_sequences_(from.num_sequences),
+      num_documents_(from.num_documents),
+      num_tokens_(from.num_tokens) {
+  const std::byte header[idx_format::kHeaderBytes] = {};
+  if (from.num_sequences == 0) idx_.append(header);
+  if (from.num_documents == 0) documents_.append(bytes_of(std::int64_t{0}));
+  if (from.num_documents == 0) return;
+  // Somebody may go on from there once more, should this writer be given up.
+  for (TemporaryFile* file : {&bin_, &idx_, &documents_}) file->keep();
+}
+
+WriterProgress IndexedWriter::save_progress() {
+  for (TemporaryFile* file : {&bin_, &idx_, &documents_}) {
+    file->sync();
+    file->keep();
+  }
+  return {num_sequences_, num_documents_, num_tokens_};
 }
 
 void IndexedWriter::add_sequence(std::span<const std::int64_t> tokens) {

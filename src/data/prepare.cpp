@@ -7,41 +7,29 @@
 #include <map>
 #include <memory>
 #include <system_error>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "data/indexed_writer.hpp"
 #include "data/near_duplicates.hpp"
-#include "data/tokenizer.hpp"
+#include "data/ordered_pipeline.hpp"
+#include "data/prepare_progress.hpp"
+#include "data/sentences.hpp"
+#include "data/tokenizers/make_tokenizer.hpp"
 
 namespace primus::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSuffix = "_text_document";
-
 [[noreturn]] void fail_input(const std::string& path, const std::string& fault) {
   throw UserError(fmt::format("{}: {}", path, fault), ExitCode::kWrongInput);
 }
 
-/// Files of a folder and its subfolders in name order, so that the result does not hang on the file system. Links are
-/// counted, not followed: what they point to is either here already or was not asked for.
-void list_folder(const fs::path& folder, std::vector<std::string>& files, std::int64_t& num_links) {
-  std::vector<fs::directory_entry> entries;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) entries.push_back(*it);
-  if (error) fail_input(folder.string(), fmt::format("cannot be listed: {}", error.message()));
-  std::sort(entries.begin(), entries.end());
-  for (const fs::directory_entry& entry : entries) {
-    if (entry.is_symlink()) {
-      ++num_links;
-    } else if (entry.is_directory()) {
-      list_folder(entry.path(), files, num_links);
-    } else if (entry.is_regular_file()) {
-      files.push_back(entry.path().string());
-    }
-  }
+/// Megatron's names: the member's name, and what a sequence is.
+std::string suffix(const PrepareOptions& options) {
+  return fmt::format("_{}_{}", options.json_key, options.sentences == SentenceSplit::kOn ? "sentence" : "document");
 }
 
 /// One spelling for each file, whichever way it was named.
@@ -88,7 +76,7 @@ std::vector<std::string> output_paths(const PrepareOptions& options) {
   std::vector<std::string> paths;
   for (const std::string& prefix : {options.output_prefix, options.held_out_prefix}) {
     if (prefix.empty()) continue;
-    for (const char* extension : {".bin", ".idx"}) paths.push_back(prefix + kSuffix + extension);
+    for (const char* extension : {".bin", ".idx"}) paths.push_back(prefix + suffix(options) + extension);
   }
   return paths;
 }
@@ -98,96 +86,124 @@ bool holds_text(std::string_view content) {
   return content.find('\0') == std::string_view::npos;
 }
 
-/// Documents of one output.
-class DocumentWriter {
+/// Tokens of some documents.
+struct EncodedDocuments {
+  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> sequence_lengths;
+  std::vector<std::int64_t> sequences_of_document;
+  std::int64_t num_text_bytes = 0;
+  std::int64_t num_bytes_taken = 0;
+  ReadPosition next;  // in the input, behind them
+};
+
+/// Documents to tokens. Safe to use from several threads.
+class DocumentEncoder {
  public:
-  DocumentWriter(const std::string& prefix, const Tokenizer& tokenizer, const PrepareOptions& options)
-      : tokenizer_(tokenizer), options_(options), writer_(opened(prefix), token_type_for(tokenizer.vocab_size())) {}
+  DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer)
+      : options_(options), tokenizer_(tokenizer) {}
 
-  void add(std::string_view text) {
-    ids_.clear();
-    tokenizer_.encode(text, ids_);
-    if (options_.append_eod) ids_.push_back(tokenizer_.eod());
-    writer_.add_sequence(ids_);
-    writer_.end_document();
+  void add(std::string_view text, EncodedDocuments& result) const {
+    const std::size_t num_before = result.sequence_lengths.size();
+    if (options_.sentences == SentenceSplit::kOn) {
+      for (const std::string_view sentence : sentences(text)) add_sequence(sentence, result);
+    } else {
+      add_sequence(text, result);
+    }
+    if (options_.append_eod && result.sequence_lengths.size() > num_before) {
+      result.ids.push_back(tokenizer_.eod());
+      ++result.sequence_lengths.back();
+    }
+    result.sequences_of_document.push_back(static_cast<std::int64_t>(result.sequence_lengths.size() - num_before));
+    result.num_text_bytes += static_cast<std::int64_t>(text.size());
   }
-
-  IndexedWriter& writer() { return writer_; }
 
  private:
-  static std::string opened(const std::string& prefix) {
-    const fs::path folder = fs::path(prefix).parent_path();
-    if (!folder.empty()) make_folder(folder);
-    return prefix + kSuffix;
+  void add_sequence(std::string_view text, EncodedDocuments& result) const {
+    const std::size_t before = result.ids.size();
+    tokenizer_.encode(text, result.ids);
+    result.sequence_lengths.push_back(static_cast<std::int64_t>(result.ids.size() - before));
   }
 
-  const Tokenizer& tokenizer_;
   const PrepareOptions& options_;
-  IndexedWriter writer_;
-  std::vector<std::int64_t> ids_;
+  const Tokenizer& tokenizer_;
 };
 
-/// The input files: those named by the user, and those of folders, which may hold what is no text.
-struct Inputs {
-  struct File {
-    std::string path;
-    enum class Source { kNamed, kListed } source = Source::kNamed;
-  };
-  std::vector<File> files;
-  std::int64_t num_bytes = 0;
-  std::int64_t num_links = 0;
-};
+std::unique_ptr<IndexedWriter> make_writer(const std::string& prefix, const PrepareOptions& options,
+                                           const Tokenizer& tokenizer, const WriterProgress& from) {
+  const fs::path folder = fs::path(prefix).parent_path();
+  if (!folder.empty()) make_folder(folder);
+  return std::make_unique<IndexedWriter>(prefix + suffix(options), token_type_for(tokenizer.vocab_size()), from);
+}
 
-Inputs list_inputs(const PrepareOptions& options) {
-  Inputs inputs;
-  for (const std::string& input : options.inputs) {
-    std::error_code error;
-    const fs::file_status status = fs::status(input, error);
-    if (!fs::exists(status)) fail_input(input, "does not exist");
-    if (fs::is_directory(status)) {
-      std::vector<std::string> files;
-      list_folder(input, files, inputs.num_links);
-      for (std::string& path : files) inputs.files.push_back({std::move(path), Inputs::File::Source::kListed});
-    } else if (fs::is_regular_file(status)) {
-      inputs.files.push_back({input, Inputs::File::Source::kNamed});
-    } else {
-      fail_input(input, "is neither a file nor a folder");
+void write(const EncodedDocuments& documents, IndexedWriter& writer) {
+  std::span<const std::int64_t> ids = documents.ids;
+  std::size_t sequence = 0;
+  for (const std::int64_t num_sequences : documents.sequences_of_document) {
+    for (std::int64_t i = 0; i < num_sequences; ++i) {
+      const auto length = static_cast<std::size_t>(documents.sequence_lengths[sequence++]);
+      writer.add_sequence(ids.first(length));
+      ids = ids.subspan(length);
     }
+    writer.end_document();
   }
-  for (const Inputs::File& file : inputs.files) inputs.num_bytes += static_cast<std::int64_t>(fs::file_size(file.path));
-  return inputs;
+}
+
+/// Everything that the output depends on.
+std::string signature_of(const PrepareOptions& options, const InputList& inputs) {
+  std::string tokenizer_files;
+  for (const std::string& path :
+       {options.tokenizer.model, options.tokenizer.vocab_file, options.tokenizer.merge_file}) {
+    std::error_code ignored;
+    const fs::path file = fs::is_directory(path, ignored) ? fs::path(path) / "tokenizer.json" : fs::path(path);
+    tokenizer_files += fmt::format("{} {}\n", path, fs::last_write_time(file, ignored).time_since_epoch().count());
+  }
+  return fmt::format("{}\n{}{} {} {} {} {} {} {}\n{}\n{}", options.tokenizer.type, tokenizer_files,
+                     options.tokenizer.vocab_size, static_cast<int>(options.tokenizer.around_text), options.json_key,
+                     static_cast<int>(options.sentences), static_cast<int>(options.copies), options.append_eod,
+                     options.held_out_fraction, fmt::join(options.held_out, "\n"), signature_of(inputs));
 }
 
 /// The work of prepare(), step by step.
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const PrepareProgress& progress)
-      : options_(options), progress_(progress), tokenizer_(make_tokenizer({options.tokenizer_type, "", 0})) {}
+      : options_(options), progress_(progress), tokenizer_(make_tokenizer(options.tokenizer)) {
+    if (options.append_eod && tokenizer_->eod() == kNoEod) {
+      throw UserError(fmt::format("{}: {} names no end-of-document token; give its tokenizer_config.json an eos_token, "
+                                  "or leave the token out",
+                                  options.tokenizer.model, tokenizer_->name()),
+                      ExitCode::kWrongInput);
+    }
+  }
 
   PrepareSummary run() {
     const auto start = std::chrono::steady_clock::now();
-    inputs_ = list_inputs(options_);
+    inputs_ = list_inputs(options_.inputs, options_.documents);
     summary_.num_skipped_files = inputs_.num_links;
     // Held-out text first: every training file is judged against it.
     read_held_out();
-    DocumentWriter train(options_.output_prefix, *tokenizer_, options_);
-    std::unique_ptr<DocumentWriter> held_out;
+    const PrepareStateFile state_file(options_.output_prefix + suffix(options_) + ".progress.json",
+                                      signature_of(options_, inputs_));
+    const PrepareState state = state_file.load().value_or(PrepareState());
+    const auto train = make_writer(options_.output_prefix, options_, *tokenizer_, state.written);
+    std::unique_ptr<IndexedWriter> held_out;
     if (!held_out_.empty()) {
-      held_out = std::make_unique<DocumentWriter>(options_.held_out_prefix, *tokenizer_, options_);
-      for (const auto& [path, text] : held_out_) held_out->add(std::string_view(text).substr(begin_of(text)));
+      held_out = make_writer(options_.held_out_prefix, options_, *tokenizer_, {});
+      write_held_out(*held_out);
     }
-    for (const Inputs::File& file : inputs_.files) add_training_file(file, train);
+    encode_all(*train, state, state_file);
     if (summary_.num_documents == 0) {
       throw UserError(fmt::format("{}: holds no text to train on", fmt::join(options_.inputs, ", ")),
                       ExitCode::kWrongInput);
     }
 
-    train.writer().complete();
-    if (held_out) held_out->writer().complete();
-    publish(train.writer());
-    if (held_out) publish(held_out->writer());
-    summary_.num_tokens = train.writer().num_tokens();
-    if (held_out) summary_.num_held_out_tokens = held_out->writer().num_tokens();
+    train->complete();
+    if (held_out) held_out->complete();
+    publish(*train);
+    if (held_out) publish(*held_out);
+    state_file.remove();
+    summary_.num_tokens = train->num_tokens();
+    if (held_out) summary_.num_held_out_tokens = held_out->num_tokens();
     summary_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return summary_;
   }
@@ -208,32 +224,97 @@ class Preparation {
     }
   }
 
-  void add_training_file(const Inputs::File& file, DocumentWriter& train) {
-    const std::string content = read_file(file.path);
-    num_bytes_done_ += static_cast<std::int64_t>(content.size());
-    if (!holds_text(content)) {
-      if (file.source == Inputs::File::Source::kNamed) {
-        fail_input(file.path, fmt::format("is no text: byte {} is NUL", content.find('\0')));
-      }
-      summary_.not_text.push_back(file.path);
-    } else {
-      add_text(file.path, content, train);
-    }
-    if (progress_) progress_(num_bytes_done_, inputs_.num_bytes);
+  void write_held_out(IndexedWriter& writer) const {
+    const DocumentEncoder encoder(options_, *tokenizer_);
+    EncodedDocuments documents;
+    for (const auto& [path, text] : held_out_) encoder.add(std::string_view(text).substr(begin_of(text)), documents);
+    write(documents, writer);
   }
 
-  void add_text(const std::string& path, std::string_view content, DocumentWriter& train) {
-    const auto own = held_out_.find(identity(path));
-    const std::string_view text = own == held_out_.end() ? content : content.substr(0, begin_of(content));
-    if (text.empty()) return;
-    const bool tells_held_out = own == held_out_.end() && held_out_text_.is_repeated_in(text);
-    if (tells_held_out || copies_.take(text) == CopyFinder::Verdict::kCopy) {
-      ++summary_.num_skipped_files;
+  void encode_all(IndexedWriter& train, const PrepareState& from, const PrepareStateFile& state_file) {
+    judge_again(from.position.file);
+    DocumentReader reader(inputs_.files, from.position);
+    summary_.num_documents = from.num_documents;
+    summary_.num_bytes = summary_.num_resumed_bytes = from.num_text_bytes;
+    std::int64_t num_bytes_saved = 0;
+    // Standard input cannot be read a second time.
+    const bool may_resume = std::none_of(inputs_.files.begin(), inputs_.files.end(),
+                                         [](const InputFile& file) { return file.path == kStandardInput; });
+    const DocumentEncoder encoder(options_, *tokenizer_);
+    const int num_threads = options_.num_threads > 0
+                                ? options_.num_threads
+                                : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    OrderedPipeline<TextBatch, EncodedDocuments> pipeline(
+        num_threads,
+        [&] {
+          auto batch = reader.next();
+          if (batch) judge(*batch);
+          return batch;
+        },
+        [&](const TextBatch& batch) { return encoded(batch, encoder); });
+    pipeline.run([&](const EncodedDocuments& documents) {
+      write(documents, train);
+      summary_.num_documents += std::ssize(documents.sequences_of_document);
+      summary_.num_bytes += documents.num_text_bytes;
+      if (progress_) progress_(documents.num_bytes_taken, inputs_.num_bytes);
+      if (num_bytes_saved == 0) num_bytes_saved = documents.num_bytes_taken;
+      if (may_resume && documents.num_bytes_taken - num_bytes_saved >= options_.save_bytes) {
+        num_bytes_saved = documents.num_bytes_taken;
+        state_file.save({documents.next, train.save_progress(), summary_.num_documents, summary_.num_bytes});
+      }
+    });
+  }
+
+  /// Whole files that an earlier call has read: what is left out from here on depends on them.
+  void judge_again(std::size_t num_files) {
+    const std::vector<InputFile> files(inputs_.files.begin(),
+                                       inputs_.files.begin() + static_cast<std::ptrdiff_t>(num_files));
+    const auto is_whole = [](const InputFile& file) { return file.kind == DocumentKind::kWholeFile; };
+    if (std::none_of(files.begin(), files.end(), is_whole)) return;
+    DocumentReader reader(files, {});
+    while (auto batch = reader.next()) judge(*batch);
+  }
+
+  EncodedDocuments encoded(const TextBatch& batch, const DocumentEncoder& encoder) const {
+    EncodedDocuments documents;
+    documents.num_bytes_taken = batch.num_bytes_taken;
+    documents.next = batch.next;
+    const InputFile& file = inputs_.files[batch.file];
+    for (std::size_t i = 0; i < batch.items.size(); ++i) {
+      if (file.kind == DocumentKind::kJsonLines) {
+        const std::string text = json_member(batch.item(i), options_.json_key, file.path, batch.items[i].line);
+        if (!text.empty()) encoder.add(text, documents);
+      } else {
+        encoder.add(batch.item(i), documents);
+      }
+    }
+    return documents;
+  }
+
+  /// Leaves out what is no text to train on: files of bytes, copies, what is held out. On the reading thread, in order.
+  void judge(TextBatch& batch) {
+    const InputFile& file = inputs_.files[batch.file];
+    if (file.kind != DocumentKind::kWholeFile) return;
+    if (!holds_text(batch.text)) {
+      if (file.source == InputFile::Source::kNamed) {
+        fail_input(file.path, fmt::format("is no text: byte {} is NUL", batch.text.find('\0')));
+      }
+      summary_.not_text.push_back(file.path);
+      batch.items.clear();
       return;
     }
-    train.add(text);
-    ++summary_.num_documents;
-    summary_.num_bytes += static_cast<std::int64_t>(text.size());
+    const auto own = file.path == kStandardInput ? held_out_.end() : held_out_.find(identity(file.path));
+    if (own != held_out_.end()) batch.items.front().end = begin_of(batch.text);
+    const std::string_view text = batch.item(0);
+    if (text.empty()) {
+      batch.items.clear();
+      return;
+    }
+    const bool tells_held_out = own == held_out_.end() && held_out_text_.is_repeated_in(text);
+    if (tells_held_out || (options_.copies == Copies::kLeftOut && copies_.take(text) == CopyFinder::Verdict::kCopy)) {
+      ++summary_.num_skipped_files;
+      batch.items.clear();
+    }
   }
 
   void publish(IndexedWriter& writer) {
@@ -249,8 +330,7 @@ class Preparation {
   const PrepareOptions& options_;
   const PrepareProgress& progress_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  Inputs inputs_;
-  std::int64_t num_bytes_done_ = 0;
+  InputList inputs_;
   std::map<std::string, std::string> held_out_;  // whole texts by canonical path
   HeldOutText held_out_text_;
   CopyFinder copies_;
@@ -261,9 +341,9 @@ class Preparation {
 
 PreparePlan plan_prepare(const PrepareOptions& options) {
   check(options);
-  const Inputs inputs = list_inputs(options);
+  const InputList inputs = list_inputs(options.inputs, options.documents);
   PreparePlan plan;
-  for (const Inputs::File& file : inputs.files) plan.files.push_back(file.path);
+  for (const InputFile& file : inputs.files) plan.files.push_back(file.path);
   plan.num_bytes = inputs.num_bytes;
   plan.outputs = output_paths(options);
   return plan;

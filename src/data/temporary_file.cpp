@@ -1,6 +1,8 @@
 #include "data/temporary_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,7 +26,35 @@ TemporaryFile::TemporaryFile(std::string final_path)
   buffer_.reserve(kBufferBytes);
 }
 
+TemporaryFile::TemporaryFile(std::string final_path, std::int64_t num_bytes)
+    : final_path_(std::move(final_path)), path_(final_path_ + ".partial"), num_bytes_(num_bytes) {
+  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0) fail("cannot be written");
+  struct stat status {};
+  const char* fault = nullptr;
+  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    fault = "is being written by another process";
+  } else if (::fstat(file_, &status) != 0 || status.st_size < num_bytes) {
+    errno = EIO;
+    fault = "lost what was written of it before";
+  } else if (::ftruncate(file_, num_bytes) != 0) {
+    fault = "cannot be written";
+  }
+  if (fault != nullptr) {
+    const int reason = errno;
+    ::close(file_);
+    file_ = -1;
+    errno = reason;
+    fail(fault);
+  }
+  buffer_.reserve(kBufferBytes);
+}
+
 TemporaryFile::~TemporaryFile() {
+  if (fate_ == Fate::kKept && file_ >= 0) {
+    ::close(file_);
+    return;
+  }
   discard();
 }
 
@@ -84,7 +114,10 @@ void TemporaryFile::read(std::int64_t offset, std::span<std::byte> out) {
 
 void TemporaryFile::sync() {
   if (!buffer_.empty()) flush();
-  if (::fsync(file_) != 0) fail("cannot be brought to the disk");
+  int result = 0;
+  while ((result = ::fsync(file_)) != 0 && errno == EINTR) {
+  }
+  if (result != 0) fail("cannot be brought to the disk");
 }
 
 void TemporaryFile::commit() {

@@ -13,6 +13,9 @@ namespace primus::data {
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::string final_path);
+  /// One that another process can go on with: FINAL_PATH.partial, cut to its first `num_bytes` bytes. Only one process
+  /// may have it open.
+  TemporaryFile(std::string final_path, std::int64_t num_bytes);
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile();
@@ -27,6 +30,8 @@ class TemporaryFile {
   void read(std::int64_t offset, std::span<std::byte> out);
   /// Everything on the disk; to be called before commit().
   void sync();
+  /// Leave the file where it is when this object goes without commit().
+  void keep() { fate_ = Fate::kKept; }
   /// Give the file its name.
   void commit();
   /// Remove the file now; it was needed only on the way.
@@ -38,6 +43,7 @@ class TemporaryFile {
 
   std::string final_path_;
   std::string path_;
+  enum class Fate { kRemoved, kKept } fate_ = Fate::kRemoved;
   int file_ = -1;
   std::int64_t num_bytes_ = 0;
   std::vector<std::byte> buffer_;

@@ -18,6 +18,12 @@ void ByteTokenizer::encode(std::string_view text, std::vector<std::int64_t>& ids
   for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
 }
 
+void ByteTokenizer::encode_with_offsets(std::string_view text, std::vector<std::int64_t>& ids,
+                                        std::vector<TextRange>& offsets) const {
+  encode(text, ids);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(text.size()); ++i) offsets.push_back({i, i + 1});
+}
+
 std::string ByteTokenizer::decode(std::span<const std::int64_t> ids) const {
   std::string text;
   text.reserve(ids.size());
@@ -38,6 +44,12 @@ NullTokenizer::NullTokenizer(std::int64_t vocab_size) : vocab_size_(vocab_size) 
 }
 
 void NullTokenizer::encode(std::string_view text, std::vector<std::int64_t>& ids) const {
+  std::vector<TextRange> offsets;
+  encode_with_offsets(text, ids, offsets);
+}
+
+void NullTokenizer::encode_with_offsets(std::string_view text, std::vector<std::int64_t>& ids,
+                                        std::vector<TextRange>& offsets) const {
   constexpr std::string_view kSpace = " \t\r\n";
   for (std::size_t begin = text.find_first_not_of(kSpace); begin != std::string_view::npos;) {
     const std::size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
@@ -48,6 +60,7 @@ void NullTokenizer::encode(std::string_view text, std::vector<std::int64_t>& ids
       throw UserError(fmt::format("NullTokenizer: '{}' is not an id in 0..{}", word, vocab_size_ - 1));
     }
     ids.push_back(id);
+    offsets.push_back({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)});
     begin = text.find_first_not_of(kSpace, end);
   }
 }
@@ -65,7 +78,7 @@ std::string NullTokenizer::decode(std::span<const std::int64_t> ids) const {
   return text;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
+std::unique_ptr<Tokenizer> make_plain_tokenizer(const TokenizerOptions& options) {
   if (options.type == "ByteTokenizer") return std::make_unique<ByteTokenizer>();
   if (options.type == "NullTokenizer") return std::make_unique<NullTokenizer>(options.vocab_size);
   Problem problem;

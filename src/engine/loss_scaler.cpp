@@ -20,4 +20,11 @@ void LossScaler::update(Step step) {
   scale_ *= 2.0;
 }
 
+void LossScaler::restore(const State& state) {
+  if (settings_.kind == LossScaleSettings::Kind::kConstant) return;
+  scale_ = state.scale;
+  num_good_ = state.num_good;
+  hysteresis_left_ = state.hysteresis_left;
+}
+
 }  // namespace primus::engine

@@ -23,6 +23,16 @@ class LossScaler {
   enum class Step { kGood, kOverflow };
   void update(Step step);
 
+  /// Where it stands, for saving and loading.
+  struct State {
+    double scale = 1.0;
+    std::int64_t num_good = 0;
+    std::int64_t hysteresis_left = 0;
+  };
+  State state() const { return {scale_, num_good_, hysteresis_left_}; }
+  /// A constant scale stays what the settings say.
+  void restore(const State& state);
+
  private:
   LossScaleSettings settings_;
   double scale_;

@@ -1,5 +1,6 @@
 #include "engine/step_runner.hpp"
 
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -13,7 +14,14 @@ ExpertLoad expert_load(int layer, std::span<const std::int64_t> loads) {
   const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
                       static_cast<double>(loads.size());
   const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
-  return {layer, mean > 0.0 ? most / mean : 0.0, std::count(loads.begin(), loads.end(), std::int64_t{0})};
+  return {.layer = layer,
+          .max_over_mean = mean > 0.0 ? most / mean : 0.0,
+          .num_dead_experts = std::count(loads.begin(), loads.end(), std::int64_t{0}),
+          .num_tokens = {loads.begin(), loads.end()}};
+}
+
+bool is_optimizer_step(const schedule::Action& action) {
+  return action.kind == schedule::ActionKind::kOptimizerStep;
 }
 
 model::SavedDeclaration declaration_of(const model::ModelSpec& spec, const StepSettings& settings) {
@@ -36,7 +44,8 @@ StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& setting
       model_(model),
       parameters_(parameters),
       optimizer_(optimizer),
-      scaler_(settings.loss_scale) {}
+      scaler_(settings.loss_scale),
+      rerun_(settings.rerun) {}
 
 nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode) const {
   return {.mode = mode,
@@ -59,22 +68,52 @@ nn::StepContext StepRunner::training_context(const Running& running, std::size_t
   return step;
 }
 
-StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const StepInput& input) {
-  Running running;
-  running.input = &input;
-  running.saved.resize(input.micro_batches.size());
+void StepRunner::begin(Running& running, std::size_t num_micro_batches) {
+  running.saved.clear();
+  running.saved.resize(num_micro_batches);
   const auto scalar = at::TensorOptions(at::kDouble).device(parameters_.device());
   running.loss_sum = at::zeros({1 + spec_.num_mtp_layers}, scalar);
   running.square_sum = at::zeros({1}, scalar);
-  optimizer_.set_rates(input.rates);
   parameters_.zero_main_gradients();
-  for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) routed.moe->router().reset_metrics();
+  model_.begin_step();
+}
+
+void StepRunner::compute(Running& running, const std::vector<schedule::Action>& actions) {
+  std::vector<schedule::Action> before;
+  std::copy_if(actions.begin(), actions.end(), std::back_inserter(before),
+               [](const schedule::Action& action) { return !is_optimizer_step(action); });
+  walk(running, before);
+  if (!rerun_.is_on()) return;
+  const StepInput& input = *running.input;
+  const auto suspicion = [&](double loss_sum, double norm) {
+    return input.suspicion ? input.suspicion(loss_sum / input.num_tokens, norm) : std::nullopt;
+  };
+  if (!rerun_.first(input.step, {running.loss_sum, running.square_sum}, suspicion)) return;
+  begin(running, input.micro_batches.size());
+  walk(running, before);
+  const RerunVerdict verdict = rerun_.second({running.loss_sum, running.square_sum});
+  if (verdict.kind == RerunVerdict::Kind::kDifferent && settings_.rerun.mode == RerunMode::kValidate) {
+    throw UserError(
+        fmt::format("iteration {}: computed again because {}, and the two results differ (loss by {:.3g}, "
+                    "gradient norm by {:.3g}, relative): this machine computes wrongly. The weights are "
+                    "those of the step before.",
+                    input.step, verdict.why, verdict.loss_difference, verdict.norm_difference));
+  }
+  running.result.rerun = verdict;
+}
+
+StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const StepInput& input) {
+  Running running;
+  running.input = &input;
+  optimizer_.set_rates(input.rates);
+  begin(running, input.micro_batches.size());
   const bool has_weight_grad = std::any_of(actions.begin(), actions.end(), [](const schedule::Action& action) {
     return action.kind == schedule::ActionKind::kWeightGrad;
   });
   timing_ = has_weight_grad ? nn::WeightGradTiming::kDeferred : nn::WeightGradTiming::kWithBackward;
   try {
-    walk(running, actions);
+    compute(running, actions);
+    if (std::any_of(actions.begin(), actions.end(), is_optimizer_step)) optimizer_step(running);
     // The only wait of a step: by now the device has all of it, the gated update included.
     read_back(running);
   } catch (const NonFiniteError& error) {
@@ -105,9 +144,6 @@ void StepRunner::walk(Running& running, const std::vector<schedule::Action>& act
         break;
       case schedule::ActionKind::kReduceGradients:
         finish(running);
-        break;
-      case schedule::ActionKind::kOptimizerStep:
-        optimizer_step(running);
         break;
       default:
         PRIMUS_CHECK(false, "{} in a run of one pipeline stage", schedule::name(action.kind));
@@ -183,6 +219,12 @@ void StepRunner::read_back(Running& running) {
   collect_router_metrics(result, running.input->micro_batches.size());
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
     for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) routed.moe->router().update_bias(groups_.data);
+    if (spec_.qk_clip) {
+      model_.clip_logits(*spec_.qk_clip,
+                         [&](nn::Parameter& parameter, std::int64_t first, std::int64_t count, double factor) {
+                           optimizer_.scale_rows(parameter, first, count, factor);
+                         });
+    }
     return;
   }
   skip(result, describe_nonfinite(result));
@@ -192,10 +234,12 @@ void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micr
   std::vector<int> layers;
   std::vector<at::Tensor> counts;
   std::vector<at::Tensor> losses;
-  for (const auto& [layer, moe] : model_.routed_layers()) {
-    layers.push_back(layer);
-    counts.push_back(moe->metrics().tokens_per_expert_E);
-    losses.push_back(moe->metrics().loss_4);
+  std::int64_t num_passes = 0;
+  for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) {
+    layers.push_back(routed.layer);
+    counts.push_back(routed.moe->metrics().tokens_per_expert_E);
+    losses.push_back(routed.moe->metrics().loss_4);
+    num_passes += routed.num_passes;
   }
   if (layers.empty()) return;
   // One copy for all layers: each would be a wait of its own on a GPU.
@@ -206,7 +250,7 @@ void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micr
     result.expert_loads.push_back(expert_load(layers[i], {first, static_cast<std::size_t>(num_experts)}));
   }
   const at::Tensor loss_L4 = at::cat(losses).to(at::kDouble).to(at::kCPU).view({std::ssize(layers), -1});
-  const auto count = static_cast<double>(result.expert_loads.size() * num_micro_batches);
+  const double count = static_cast<double>(num_passes) * static_cast<double>(num_micro_batches);
   const auto mean = [&](int loss) { return loss_L4.select(1, loss).sum().item<double>() / count; };
   const model::RouterLosses& coefficients = spec_.moe->router.losses;
   double num_ways = 0.0;
@@ -221,9 +265,13 @@ void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micr
   if (coefficients.z != 0.0) result.z_loss = mean(ops::RouterLoss::kZ) / coefficients.z;
 }
 
-double StepRunner::evaluate(const nn::MicroBatchInput& input) {
-  nn::Saved saved(declaration_, parameters_.device());
-  const nn::StepContext step = context(input, nn::Mode::kEvaluation);
+double StepRunner::evaluate(const nn::MicroBatchInput& input, std::int64_t num_sequences) {
+  nn::StepContext step = context(input, nn::Mode::kEvaluation);
+  step.batch.num_sequences = num_sequences;
+  const bool is_like_training = num_sequences == settings_.micro_batch.num_sequences;
+  nn::Saved saved(
+      is_like_training ? declaration_ : model::model_saved(spec_, settings_.policy, step.batch, settings_.loss_fusion),
+      parameters_.device());
   return model_.forward(input, saved, step).item<double>();
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/loss_scaler.hpp"
 #include "engine/optimizer.hpp"
+#include "engine/rerun.hpp"
 #include "model/recompute.hpp"
 #include "nn/model.hpp"
 #include "schedule/schedule.hpp"
@@ -20,6 +21,7 @@ struct StepSettings {
   std::uint64_t seed = 0;  // of random numbers in forward passes
   model::RecomputeSpec recompute;
   LossScaleSettings loss_scale;
+  RerunSettings rerun;
 };
 
 struct StepInput {
@@ -28,13 +30,16 @@ struct StepInput {
   std::vector<double> depth_num_tokens;  // alike, of each prediction depth (add_depths)
   std::int64_t first_sample = 0;         // of the step in the run: its tokens key random numbers
   StepRates rates;
+  std::int64_t step = 0;            // number of the step, which keys injected errors
+  Rerun::Suspicion suspicion = {};  // with rerun: what looks wrong in a result (loss: token mean)
 };
 
 /// What one MoE layer's router did in the step.
 struct ExpertLoad {
   int layer = 0;
   double max_over_mean = 0.0;
-  std::int64_t num_dead_experts = 0;  // got no token
+  std::int64_t num_dead_experts = 0;          // got no token
+  std::vector<std::int64_t> num_tokens = {};  // by expert
 };
 
 /// kSkippedOverflow: the loss scale was too large, which is no fault and mends itself.
@@ -50,7 +55,8 @@ struct StepResult {
   double z_loss = 0.0;      // mean over MoE layers and micro-batches, without its coefficient
   double loss_scale = 1.0;  // of this step
   std::vector<ExpertLoad> expert_loads;
-  std::string nonfinite;  // what is not finite and where it shows first, when skipped
+  std::string nonfinite;              // what is not finite and where it shows first, when skipped
+  std::optional<RerunVerdict> rerun;  // of a step that was computed twice
 };
 
 class StepRunner {
@@ -62,8 +68,16 @@ class StepRunner {
   /// 16); a step that meets NaN on the way there may end at once, also skipped.
   StepResult run(const std::vector<schedule::Action>& actions, const StepInput& input);
 
-  /// Masked sum of losses of one micro-batch; changes nothing (D7).
-  double evaluate(const nn::MicroBatchInput& input);
+  /// Masked sum of losses of one micro-batch of `num_sequences`; changes nothing (D7).
+  double evaluate(const nn::MicroBatchInput& input, std::int64_t num_sequences);
+  double evaluate(const nn::MicroBatchInput& input) { return evaluate(input, settings_.micro_batch.num_sequences); }
+
+  /// What it carries from step to step, for saving and loading.
+  LossScaler& loss_scaler() { return scaler_; }
+  const LossScaler& loss_scaler() const { return scaler_; }
+  /// The key of random numbers in forward passes, where a checkpoint says another one than the settings.
+  void set_seed(std::uint64_t seed) { settings_.seed = seed; }
+  std::uint64_t seed() const { return settings_.seed; }
 
  private:
   /// State of the step that is being run.
@@ -75,6 +89,9 @@ class StepRunner {
     StepResult result;
   };
 
+  void begin(Running& running, std::size_t num_micro_batches);
+  /// Everything but the optimizer's step, a second time where the first result asks for it.
+  void compute(Running& running, const std::vector<schedule::Action>& actions);
   void walk(Running& running, const std::vector<schedule::Action>& actions);
   void forward(Running& running, schedule::MicroBatch micro_batch);
   void backward(Running& running, schedule::MicroBatch micro_batch);
@@ -98,6 +115,7 @@ class StepRunner {
   nn::ParameterStore& parameters_;
   Optimizer& optimizer_;
   LossScaler scaler_;
+  Rerun rerun_;
   nn::WeightGradTiming timing_ = nn::WeightGradTiming::kWithBackward;
 };
 

@@ -20,9 +20,6 @@ struct Row {
 // longer once the part is built.
 constexpr Row kRows[] = {
     {"position_embedding_type", "positions other than rotary"},
-    {"normalization", "LayerNorm"},
-    {"apply_layernorm_1p", "norms around one"},
-    {"apply_residual_connection_post_layernorm", "residuals after the norm"},
     {"hybrid_layer_pattern", "layers other than attention and MLP", Counted::kMissing},
     {"hybrid_override_pattern", "layers other than attention and MLP", Counted::kMissing},
     {"heterogeneous_layers_config_path", "layers that differ from block to block", Counted::kMissing},
@@ -30,13 +27,8 @@ constexpr Row kRows[] = {
     {"hc_mult", "hyper-connections", Counted::kMissing},
     {"enable_mhc_connections", "hyper-connections", Counted::kMissing},
     {"attn_res_block_size", "attention over residuals", Counted::kMissing},
-    {"qk_clip", "clipped queries and keys"},
     {"lfm_layer_types", "short convolutions"},
-    {"swiglu_limit", "bounded SwiGLU"},
-    {"activation_situ_beta", "a saturating gated unit"},
     {"num_hash_layers", "routing by token id", Counted::kMissing},
-    {"moe_latent_size", "experts in a latent space"},
-    {"final_logit_softcapping", "bounded output logits"},
 };
 
 /// What grouped-query attention has and latent attention has not.

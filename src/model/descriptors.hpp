@@ -23,6 +23,8 @@ Naming layer_naming(int layer);
 /// variance does not grow with depth.
 Init input_init(const ModelSpec& spec);
 Init output_init(const ModelSpec& spec);
+/// Of embeddings, and with scales by width of the output layer: no width is in it.
+Init embedding_init(const ModelSpec& spec);
 
 ParameterDescriptor matrix(const Naming& naming, const std::string& name, std::vector<std::int64_t> shape,
                            Component component, Init init);
@@ -36,6 +38,10 @@ ParameterDescriptor bias_vector(const Naming& naming, const std::string& name, s
                                 Component component);
 
 HuggingFaceSlice whole_rows(const std::string& name, const ParameterDescriptor& parameter, int axis = 0);
+
+/// Norm `name` (without ".weight") over `width` values: its weight, and a bias where the model's norms are LayerNorms.
+Descriptors norm_parameters(const ModelSpec& spec, const Naming& naming, const std::string& name, std::int64_t width,
+                            Component component, const std::string& hugging_face);
 
 /// Norm `name` (without ".weight") before a part of a layer: one weight, and a bias where the norm is a LayerNorm.
 Descriptors layer_norm(const ModelSpec& spec, const Naming& naming, const std::string& name,

@@ -128,6 +128,18 @@ std::optional<ExpertCapacity> expert_capacity(const Experiment& experiment) {
   return capacity;
 }
 
+std::optional<QuantileRule> quantile_rule(const Experiment& experiment) {
+  const bool is_asked = experiment.get_bool("moe_router_enable_expert_bias") &&
+                        experiment.get_string("moe_router_bias_update_rule") == "quantile";
+  if (!is_asked) return std::nullopt;
+  return QuantileRule{.num_bins = experiment.get_int("quantile_balancing_num_bins"),
+                      .lowest = experiment.get_double("quantile_balancing_margin_min"),
+                      .highest = experiment.get_double("quantile_balancing_margin_max"),
+                      .centred = part(experiment.get_bool("quantile_balancing_center_bias")),
+                      .update_interval = experiment.get_int("quantile_balancing_update_interval"),
+                      .ema = experiment.get_optional_double("quantile_balancing_ema_decay").value_or(0.0)};
+}
+
 RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {
   RouterSpec router;
   router.num_experts = num_experts;
@@ -145,6 +157,7 @@ RouterSpec router_spec(const Experiment& experiment, std::int64_t num_experts) {
   router.logit_softcap = experiment.get_optional_double("router_logit_softcapping").value_or(0.0);
   router.capacity = expert_capacity(experiment);
   router.expert_bias_rate = experiment.get_double("moe_router_bias_update_rate");
+  router.quantile_rule = quantile_rule(experiment);
   router.expert_bias =
       experiment.get_bool("moe_router_enable_expert_bias") ? RouterSpec::ExpertBias::kOn : RouterSpec::ExpertBias::kOff;
   return router;
@@ -155,8 +168,13 @@ ActivationSpec activation_spec(const Experiment& experiment) {
   using Function = ActivationSpec::Function;
   ActivationSpec activation;
   activation.clamp = experiment.get_optional_double("activation_func_clamp_value");
+  if (!activation.clamp) activation.clamp = experiment.get_optional_double("swiglu_limit");
   activation.linear_offset = experiment.get_double("glu_linear_offset");
-  if (experiment.get_bool("swiglu")) {
+  if (const auto beta = experiment.get_optional_double("activation_situ_beta")) {
+    activation.function = Function::kSitu;
+    activation.situ_beta = *beta;
+    activation.situ_linear_beta = experiment.get_optional_double("activation_situ_linear_beta");
+  } else if (experiment.get_bool("swiglu")) {
     activation.function = Function::kSilu;
   } else if (experiment.get_bool("quick_geglu")) {
     activation.function = Function::kQuickGelu;
@@ -182,6 +200,8 @@ MoeSpec moe_spec(const Experiment& experiment, std::int64_t num_experts, std::in
   moe.shared_ffn_hidden_size = experiment.get_optional_int("moe_shared_expert_intermediate_size").value_or(0);
   moe.shared_gate = part(experiment.get_bool("moe_shared_expert_gate"));
   if (experiment.get_bool("moe_apply_probs_on_input")) moe.probabilities_on = MoeSpec::ProbabilitiesOn::kInput;
+  moe.glu_interleave = experiment.get_optional_int("moe_mlp_glu_interleave_size").value_or(0);
+  moe.shared_glu_interleave = experiment.get_optional_int("moe_shared_expert_glu_interleave_size").value_or(0);
   if (const auto size = experiment.get_optional_int("moe_latent_size")) {
     moe.latent = LatentExpertSpec{*size, part(experiment.get_bool("latent_moe_use_norm"))};
   }
@@ -293,6 +313,31 @@ std::vector<Part> rotated_layers(const Experiment& experiment, std::int64_t num_
   return layers;
 }
 
+std::optional<WidthScaling> width_scaling(const Experiment& experiment, std::int64_t hidden_size) {
+  if (!experiment.get_bool("use_mup")) return std::nullopt;
+  const std::int64_t base = experiment.get_optional_int("mup_base_hidden_size").value_or(hidden_size);
+  return WidthScaling{.width = static_cast<double>(hidden_size) / static_cast<double>(base),
+                      .embedding = experiment.get_double("mup_embedding_mult"),
+                      .attention_power = experiment.get_double("mup_attn_scale_power"),
+                      .base_head_dim = experiment.get_optional_double("mup_base_head_dim").value_or(1.0)};
+}
+
+/// How values are bounded, dropped and scaled on their way.
+void add_numerics(const Experiment& experiment, ModelSpec& spec) {
+  spec.norm = experiment.get_string("normalization") == "LayerNorm" ? NormKind::kLayer : NormKind::kRms;
+  spec.norm_around_one = part(experiment.get_bool("apply_layernorm_1p"));
+  spec.residual_after_norm = part(experiment.get_bool("apply_residual_connection_post_layernorm"));
+  spec.dropout = {experiment.get_double("hidden_dropout"), experiment.get_double("attention_dropout")};
+  spec.logits.softcap = experiment.get_optional_double("final_logit_softcapping").value_or(0.0);
+  spec.width_scaling = width_scaling(experiment, spec.hidden_size);
+  if (spec.width_scaling) {
+    const double written = experiment.get_double("mup_output_mult");
+    spec.logits.scale = written == 1.0 ? 1.0 / spec.width_scaling->width : written;
+  }
+  if (experiment.get_bool("init_method_xavier_uniform")) spec.init_shape = ModelSpec::InitShape::kXavierUniform;
+  spec.embedding_init_std = experiment.get_optional_double("embedding_init_method_std");
+}
+
 /// The parts that few models have.
 void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.mixers = mixer_kinds(experiment, experiment.get_int("num_layers"));
@@ -306,12 +351,14 @@ void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.sinks = part(has_sinks);
   spec.zero_sink = part(!has_sinks && experiment.get_string("softmax_type") == "off-by-one");
   spec.attention_softcap = experiment.get_optional_double("attn_logit_softcapping").value_or(0.0);
+  if (experiment.get_bool("qk_clip")) {
+    spec.qk_clip = QkClip{experiment.get_double("qk_clip_threshold"), experiment.get_double("qk_clip_alpha")};
+  }
   spec.windows = attention_windows(experiment, spec.num_layers());
   spec.rotated_layers = rotated_layers(experiment, spec.num_layers());
   if (experiment.get_string("position_embedding_type") == "learned_absolute") {
     spec.num_learned_positions = experiment.get_optional_int("max_position_embeddings").value_or(spec.seq_length);
   }
-  spec.norm = experiment.get_string("normalization") == "LayerNorm" ? NormKind::kLayer : NormKind::kRms;
 }
 
 /// Numbers behind the decoder's are those of prediction depths, whose layers are of the last layer's kind.
@@ -368,14 +415,26 @@ std::vector<LayerKind> layer_kinds(const config::Value& moe_layer_freq, std::int
   return kinds;
 }
 
+namespace {
+
+/// Rows of the embedding: as given, as many as there are tokens, or padded so that every tensor-parallel rank has as
+/// many.
+std::int64_t padded_vocab_size(const Experiment& experiment) {
+  const std::int64_t vocab_size = experiment.get_int("vocab_size");
+  if (const auto given = experiment.get_optional_int("padded_vocab_size")) return *given;
+  if (!experiment.get_bool("pad_vocab_size")) return vocab_size;
+  return round_up(vocab_size, experiment.get_int("make_vocab_size_divisible_by") *
+                                  experiment.get_int("tensor_model_parallel_size"));
+}
+
+}  // namespace
+
 ModelSpec build_model_spec(const Experiment& experiment) {
   ModelSpec spec;
   spec.hidden_size = experiment.get_int("hidden_size");
   spec.seq_length = experiment.get_int("seq_length");
   spec.vocab_size = experiment.get_int("vocab_size");
-  const std::int64_t tensor_parallel = experiment.get_int("tensor_model_parallel_size");
-  spec.padded_vocab_size =
-      round_up(spec.vocab_size, experiment.get_int("make_vocab_size_divisible_by") * tensor_parallel);
+  spec.padded_vocab_size = padded_vocab_size(experiment);
   spec.dense_ffn_hidden_size = dense_ffn(experiment, spec.hidden_size);
   spec.norm_epsilon = experiment.get_double("layernorm_epsilon");
   spec.init_std = experiment.get_double("init_method_std");
@@ -383,6 +442,9 @@ ModelSpec build_model_spec(const Experiment& experiment) {
   spec.mtp_loss_scale = experiment.get_double("mtp_loss_scaling_factor");
   spec.output_weight =
       experiment.get_bool("untie_embeddings_and_output_weights") ? OutputWeight::kOwn : OutputWeight::kTiedToEmbedding;
+  spec.mtp_variant = {.detached = part(experiment.get_bool("mtp_detach_heads")),
+                      .repeated = part(experiment.get_bool("mtp_use_repeated_layer")),
+                      .mixed_hidden_states = part(experiment.get_bool("mtp_hsm"))};
   const std::int64_t num_layers = experiment.get_int("num_layers");
   if (experiment.get_bool("multi_latent_attention")) {
     const MlaSpec mla = mla_spec(experiment);
@@ -400,6 +462,7 @@ ModelSpec build_model_spec(const Experiment& experiment) {
     spec.layers.assign(static_cast<std::size_t>(num_layers), LayerKind::kDense);
   }
   add_variants(experiment, spec);
+  add_numerics(experiment, spec);
   return spec;
 }
 

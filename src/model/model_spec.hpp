@@ -94,6 +94,17 @@ struct ExpertCapacity {
   } free_rows = FreeRows::kLeftOut;  // kept: every expert computes its full capacity
 };
 
+/// The expert bias that would give every expert its share of the tokens seen, from histograms of margins (score less
+/// the token's (k+1)-th biased score).
+struct QuantileRule {
+  std::int64_t num_bins = 1024;
+  double lowest = -1.0;  // margins outside count in the bins at the ends
+  double highest = 1.0;
+  Part centred = Part::kPresent;     // a common shift of the biases is taken out
+  std::int64_t update_interval = 1;  // steps that a histogram spans
+  double ema = 0.0;                  // share of the old bias that stays
+};
+
 struct RouterSpec {
   std::int64_t num_experts = 0;
   std::int64_t top_k = 0;
@@ -113,9 +124,10 @@ struct RouterSpec {
   /// Random logits that favour some experts: standard deviation of the favour; negative: the same in every pass.
   std::optional<double> forced_imbalance;
   enum class ExpertBias { kOff, kOn } expert_bias = ExpertBias::kOff;
-  double expert_bias_rate = 0.0;  // step of the bias after an iteration
-  double input_jitter = 0.0;      // the router's input is multiplied by 1 − jitter .. 1 + jitter in training
-  double logit_softcap = 0.0;     // 0: none
+  double expert_bias_rate = 0.0;              // step of the bias after an iteration
+  std::optional<QuantileRule> quantile_rule;  // how the bias moves; absent: by the sign of the imbalance
+  double input_jitter = 0.0;   // the router's input is multiplied by 1 − jitter .. 1 + jitter in training
+  double logit_softcap = 0.0;  // 0: none
   std::optional<ExpertCapacity> capacity;
 
   /// Rows of the balancing losses' slopes: sequences, or the micro-batch as one.
@@ -129,12 +141,14 @@ struct RouterSpec {
 /// Routed experts that work in a space narrower than the residual stream.
 struct LatentExpertSpec {
   std::int64_t size = 0;
-  Part norm = Part::kAbsent;
+  Part norm = Part::kAbsent;  // of the experts' sum, before it is projected back
 };
 
 struct MoeSpec {
   RouterSpec router;
   std::int64_t ffn_hidden_size = 0;
+  std::int64_t glu_interleave = 0;  // experts' gate and up alternate in blocks of so many rows; 0: one behind the other
+  std::int64_t shared_glu_interleave = 0;   // the shared experts' alike
   std::int64_t shared_ffn_hidden_size = 0;  // over all shared experts; 0: none
   Part shared_gate = Part::kAbsent;         // one sigmoid gate a token on the shared experts
   enum class ProbabilitiesOn { kActivation, kInput } probabilities_on = ProbabilitiesOn::kActivation;
@@ -143,9 +157,32 @@ struct MoeSpec {
 
 /// The function between the two matrices of an MLP.
 struct ActivationSpec {
-  enum class Function { kSilu, kQuickGelu, kGelu, kTanhGelu, kSquaredRelu } function = Function::kSilu;
-  std::optional<double> clamp;  // of gated units
-  double linear_offset = 0.0;   // likewise
+  /// kSitu, of gated units: β·tanh(x/β)·σ(x).
+  enum class Function { kSilu, kQuickGelu, kGelu, kTanhGelu, kSquaredRelu, kSitu } function = Function::kSilu;
+  std::optional<double> clamp;             // of gated units
+  double linear_offset = 0.0;              // likewise
+  double situ_beta = 1.0;                  // β of kSitu
+  std::optional<double> situ_linear_beta;  // beside kSitu: up becomes β·tanh(up/β)
+};
+
+/// Probabilities of dropping, in training alone.
+struct DropoutSpec {
+  double hidden = 0.0;     // elements of the embedding and of what each half of a layer adds to the residual stream
+  double attention = 0.0;  // attention's weights
+};
+
+/// What reads the output layer's products: softcap · tanh(scale · product / softcap).
+struct LogitSpec {
+  double scale = 1.0;
+  double softcap = 0.0;  // 0: scale · product
+};
+
+/// Scales by width, so that a narrow model's settings carry over (maximal update parametrisation).
+struct WidthScaling {
+  double width = 1.0;            // hidden size over the base model's
+  double embedding = 1.0;        // factor on the embedding's output
+  double attention_power = 1.0;  // the softmax scale is sqrt(base_head_dim) / head_dim^power
+  double base_head_dim = 1.0;
 };
 
 /// Gated delta net: linear attention behind a short convolution.
@@ -166,6 +203,20 @@ struct ShortConvolutionSpec {
   Part bias = Part::kAbsent;
 };
 
+/// After a step whose attention logits passed the threshold in a head, its queries and keys shrink to it.
+struct QkClip {
+  double threshold = 100.0;
+  double alpha = 0.5;  // share that the queries take
+};
+
+/// Variants of multi-token prediction.
+struct MtpVariant {
+  Part detached = Part::kAbsent;  // depths send no gradient into decoder, embedding and output weight
+  Part repeated = Part::kAbsent;  // one layer, with its norms, is applied at every depth
+  /// In training each token reads one of the parts before, drawn at random, at the place that predicts the same token.
+  Part mixed_hidden_states = Part::kAbsent;
+};
+
 enum class LayerKind { kDense, kMoe };
 
 /// What mixes the tokens of a layer. kUnknown: a kind whose shapes are not known here, and which is not counted.
@@ -182,6 +233,7 @@ struct ModelSpec {
   std::vector<MixerKind> mixers;    // empty: attention in every layer
   std::int64_t num_mtp_layers = 0;  // multi-token prediction depths
   double mtp_loss_scale = 0.1;      // of the depths' mean loss
+  MtpVariant mtp_variant;
   AttentionSpec attention;
   RopeSpec rope;
   std::int64_t dense_ffn_hidden_size = 0;
@@ -193,19 +245,32 @@ struct ModelSpec {
   Part linear_bias = Part::kAbsent;        // biases of every linear layer but the output layer
   Part sinks = Part::kAbsent;              // a learnt logit a head in the softmax of attention
   Part zero_sink = Part::kAbsent;          // a logit of zero there
+  std::optional<QkClip> qk_clip;
   double attention_softcap = 0.0;          // attention logits are softcap · tanh(logit / softcap); 0: as they are
   std::vector<std::int64_t> windows;       // keys that a query of a layer sees, itself included; 0: all; empty: all
   std::vector<Part> rotated_layers;        // empty: positions turn queries and keys in every layer
   std::int64_t num_learned_positions = 0;  // 0: positions are not a table of the embedding
   NormKind norm = NormKind::kRms;
+  Part norm_around_one = Part::kAbsent;      // norms multiply by 1 + weight
+  Part residual_after_norm = Part::kAbsent;  // a half of a layer is added to its normed input, not to the input
   double norm_epsilon = 1e-5;
+  DropoutSpec dropout;
+  LogitSpec logits;
+  std::optional<WidthScaling> width_scaling;
+  enum class InitShape { kNormal, kXavierUniform } init_shape = InitShape::kNormal;  // of matrices
   double init_std = 0.02;
+  std::optional<double> embedding_init_std;  // if another than init_std
   OutputWeight output_weight = OutputWeight::kOwn;
 
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }
   std::int64_t num_moe_layers() const;
   std::int64_t num_layers_of(MixerKind mixer) const;
   std::int64_t num_heads() const;
+  /// The depth whose parameters prediction depth `depth` uses.
+  int parameter_depth(int depth) const { return mtp_variant.repeated == Part::kPresent ? 0 : depth; }
+  std::int64_t num_mtp_parameter_sets() const {
+    return mtp_variant.repeated == Part::kPresent ? std::min<std::int64_t>(num_mtp_layers, 1) : num_mtp_layers;
+  }
   /// Numbers from num_layers() on are the prediction depths' layers, of the last layer's kind.
   LayerKind kind(int layer) const { return layers.at(static_cast<std::size_t>(decoder_layer(layer))); }
   MixerKind mixer(int layer) const;

@@ -21,6 +21,8 @@ NumericPolicy numeric_policy(const config::Experiment& experiment) {
   if (is_narrow) {
     policy.parameters = policy.activations = experiment.get_bool("bf16") ? DType::kBFloat16 : DType::kFloat16;
     if (experiment.get_bool("grad_reduce_in_bf16")) policy.main_gradients = DType::kBFloat16;
+    if (experiment.get_optional_string("logit_dtype") == "fp32") policy.logits = DType::kFloat32;
+    if (experiment.get_bool("fp32_residual_connection")) policy.residual = DType::kFloat32;
   }
   if (experiment.get_optional_string("moe_router_dtype") == "fp64") policy.router = DType::kFloat64;
   if (!experiment.get_bool("use_precision_aware_optimizer")) return policy;
@@ -35,6 +37,8 @@ NumericPolicy numeric_policy(const config::Experiment& experiment) {
 NumericPolicy float64_policy() {
   return {.parameters = DType::kFloat64,
           .activations = DType::kFloat64,
+          .residual = {},
+          .logits = {},
           .statistics = DType::kFloat64,
           .router = DType::kFloat64,
           .main_gradients = DType::kFloat64,

@@ -1,5 +1,7 @@
 #pragma once
 // Element types of a run: one policy object that projection and trainer read (DESIGN section 7).
+#include <optional>
+
 #include "base/dtype.hpp"
 #include "config/experiment.hpp"
 
@@ -7,7 +9,9 @@ namespace primus::model {
 
 struct NumericPolicy {
   DType parameters = DType::kFloat32;      // what GEMMs read
-  DType activations = DType::kFloat32;     // residual stream and saved tensors
+  DType activations = DType::kFloat32;     // saved tensors, and the residual stream unless `residual` says otherwise
+  std::optional<DType> residual;           // of the residual stream
+  std::optional<DType> logits;             // of the output logits, if another than the activations'
   DType statistics = DType::kFloat32;      // rstd, log-sum-exp, losses; what gradients are added up in
   DType router = DType::kFloat32;          // logits and probabilities
   DType main_gradients = DType::kFloat32;  // held over micro-batches
@@ -15,6 +19,8 @@ struct NumericPolicy {
   DType first_moment = DType::kFloat32;
   DType second_moment = DType::kFloat32;
 
+  DType residual_type() const { return residual.value_or(activations); }
+  DType logit_type() const { return logits.value_or(activations); }
   /// Does the optimizer keep a master copy beside the weights? fp16 masters have scales, which fp16 weights lack.
   bool has_master_copy() const { return master != parameters || parameters == DType::kFloat16; }
 };

@@ -34,8 +34,24 @@ OptimizerKind optimizer_kind(const std::string& name) {
   if (name == "adam") return OptimizerKind::kAdam;
   if (name == "sgd") return OptimizerKind::kSgd;
   if (name == "lion") return OptimizerKind::kLion;
+  if (name == "adaptive_muon") return OptimizerKind::kAdaptiveMuon;
+  if (name == "soap") return OptimizerKind::kSoap;
   PRIMUS_CHECK(name == "muon" || name == "dist_muon", "optimizer '{}' passed validation", name);
   return OptimizerKind::kMuon;
+}
+
+double width_of(const config::Experiment& experiment) {
+  if (!experiment.get_bool("use_mup")) return 1.0;
+  const std::int64_t hidden = experiment.get_int("hidden_size");
+  const std::int64_t base = experiment.get_optional_int("mup_base_hidden_size").value_or(hidden);
+  return static_cast<double>(hidden) / static_cast<double>(base);
+}
+
+/// A matrix whose inputs grow with the model's width. A stack of experts' bias vectors has two axes too, but does not
+/// decay.
+bool is_wide_matrix(const ParameterDescriptor& parameter) {
+  const bool is_matrix = parameter.shape.size() >= 2 && parameter.decay == Decay::kYes;
+  return is_matrix && parameter.component != Component::kEmbedding;
 }
 
 /// Two keys say the same.
@@ -46,11 +62,13 @@ bool decays_qk_norms(const config::Experiment& experiment) {
 }  // namespace
 
 OptimizerKind OptimizerSpec::rule(const ParameterDescriptor& parameter) const {
-  if (kind != OptimizerKind::kMuon) return kind;
+  if (!moves_matrices(kind)) return kind;
   const bool is_at_the_ends = parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
   // A stack of experts' bias vectors has two axes too, but does not decay.
   const bool is_matrix = parameter.shape.size() >= 2 && parameter.decay == Decay::kYes;
-  return is_matrix && !is_at_the_ends ? OptimizerKind::kMuon : scalar_kind;
+  if (is_matrix && !is_at_the_ends) return kind;
+  // SOAP is Adam where there is no matrix.
+  return kind == OptimizerKind::kSoap ? OptimizerKind::kAdam : scalar_kind;
 }
 
 Decay OptimizerSpec::decay(const ParameterDescriptor& parameter) const {
@@ -59,18 +77,36 @@ Decay OptimizerSpec::decay(const ParameterDescriptor& parameter) const {
   return is_qk_norm && qk_norm_decay == QkNormDecay::kYes ? Decay::kYes : parameter.decay;
 }
 
+double OptimizerSpec::rate_factor(const ParameterDescriptor& parameter) const {
+  const bool is_wide = is_wide_matrix(parameter);
+  switch (rule(parameter)) {
+    case OptimizerKind::kMuon:
+    case OptimizerKind::kAdaptiveMuon:
+      return 1.0;
+    case OptimizerKind::kSgd:
+      return is_wide ? 1.0 : width;
+    default:
+      return is_wide ? 1.0 / width : 1.0;
+  }
+}
+
+double OptimizerSpec::epsilon_factor(const ParameterDescriptor& parameter) const {
+  return kind == OptimizerKind::kAdam && is_wide_matrix(parameter) ? 1.0 / width : 1.0;
+}
+
 OptimizerSpec optimizer_spec(const config::Experiment& experiment) {
-  return {.kind = optimizer_kind(experiment.get_string("optimizer")),
-          .scalar_kind = optimizer_kind(experiment.get_string("muon_scalar_optimizer")),
-          .beta1 = experiment.get_double("adam_beta1"),
-          .beta2 = experiment.get_double("adam_beta2"),
-          .epsilon = experiment.get_double("adam_eps"),
-          .sgd_momentum = experiment.get_double("sgd_momentum"),
-          .lion_beta1 = experiment.get_double("lion_beta1"),
-          .lion_beta2 = experiment.get_double("lion_beta2"),
-          .muon = muon_spec(experiment),
-          .qk_norm_decay =
-              decays_qk_norms(experiment) ? OptimizerSpec::QkNormDecay::kYes : OptimizerSpec::QkNormDecay::kNo};
+  return {
+      .kind = optimizer_kind(experiment.get_string("optimizer")),
+      .scalar_kind = optimizer_kind(experiment.get_string("muon_scalar_optimizer")),
+      .beta1 = experiment.get_double("adam_beta1"),
+      .beta2 = experiment.get_double("adam_beta2"),
+      .epsilon = experiment.get_double("adam_eps"),
+      .sgd_momentum = experiment.get_double("sgd_momentum"),
+      .lion_beta1 = experiment.get_double("lion_beta1"),
+      .lion_beta2 = experiment.get_double("lion_beta2"),
+      .muon = muon_spec(experiment),
+      .qk_norm_decay = decays_qk_norms(experiment) ? OptimizerSpec::QkNormDecay::kYes : OptimizerSpec::QkNormDecay::kNo,
+      .width = width_of(experiment)};
 }
 
 std::int64_t state_bytes(DType type, std::int64_t num_elements) {
@@ -83,7 +119,18 @@ namespace {
 
 std::int64_t rule_bytes(OptimizerKind rule, const NumericPolicy& policy, std::int64_t count) {
   std::int64_t bytes = state_bytes(policy.first_moment, count);
+<<<<<<< HEAD
   if (rule == OptimizerKind::kAdam) bytes += state_bytes(policy.second_moment, count);
+=======
+  const OptimizerKind rule = optimizer.rule(parameter);
+  if (has_second_moment(rule)) bytes += state_bytes(policy.second_moment, count);
+  if (rule == OptimizerKind::kSoap) {
+    // Averages over rows and over columns, and an eigenbasis of each, for every matrix of a stack.
+    const std::int64_t rows = parameter.shape[parameter.shape.size() - 2];
+    const std::int64_t columns = parameter.shape.back();
+    bytes += 2 * count / (rows * columns) * (rows * rows + columns * columns) * size_bytes(policy.statistics);
+  }
+>>>>>>> main
   return bytes + (policy.has_master_copy() ? state_bytes(policy.master, count) : 0);
 }
 

@@ -10,7 +10,16 @@
 
 namespace primus::model {
 
-enum class OptimizerKind { kAdam, kSgd, kLion, kMuon };
+/// kAdaptiveMuon: Muon with second moments of its directions. kSoap: Adam in the eigenbasis of the gradients' moments.
+enum class OptimizerKind { kAdam, kSgd, kLion, kMuon, kAdaptiveMuon, kSoap };
+
+/// Does this rule move matrices as matrices, so that what is none needs another one?
+constexpr bool moves_matrices(OptimizerKind kind) {
+  return kind == OptimizerKind::kMuon || kind == OptimizerKind::kAdaptiveMuon || kind == OptimizerKind::kSoap;
+}
+constexpr bool has_second_moment(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdaptiveMuon || kind == OptimizerKind::kSoap;
+}
 
 /// How an orthogonal update is scaled to the matrix.
 enum class MuonScale { kSpectral, kUnitRmsNorm, kShape };
@@ -26,11 +35,13 @@ struct MuonSpec {
   double extra_scale = 1.0;
   MuonCoefficients coefficients = MuonCoefficients::kQuintic;
   std::int64_t num_steps = 5;
+  double second_decay = 0.95;    // of kAdaptiveMuon's second moments
+  double second_epsilon = 1e-8;  // added to their root
 };
 
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kAdam;
-  OptimizerKind scalar_kind = OptimizerKind::kAdam;  // beside kMuon: of what is no matrix between layers
+  OptimizerKind scalar_kind = OptimizerKind::kAdam;  // beside a rule of matrices: of what is none between layers
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
@@ -39,10 +50,17 @@ struct OptimizerSpec {
   double lion_beta2 = 0.98;
   MuonSpec muon;
   enum class QkNormDecay { kNo, kYes } qk_norm_decay = QkNormDecay::kNo;  // norms on queries and keys decay after all
+  double width = 1.0;  // of the model over its base's, where learning rates are scaled by it
 
-  /// The rule by which this parameter moves; with kMuon, matrices other than embedding and output move by it.
+  /// The rule by which this parameter moves; by a rule of matrices those other than embedding and output do.
   OptimizerKind rule(const ParameterDescriptor& parameter) const;
   Decay decay(const ParameterDescriptor& parameter) const;
+
+  /// Factor on the learning rate by width: matrices other than the embedding move 1/width as fast by Adam and Lion;
+  /// everything else `width` times as fast by SGD. Muon's step knows the width already.
+  double rate_factor(const ParameterDescriptor& parameter) const;
+  /// Factor on Adam's epsilon, alike; where another optimizer has the matrices there is none.
+  double epsilon_factor(const ParameterDescriptor& parameter) const;
 };
 
 OptimizerSpec optimizer_spec(const config::Experiment& experiment);

@@ -74,13 +74,13 @@ std::int64_t ParameterDescriptor::num_elements() const {
 Descriptors embedding_parameters(const ModelSpec& spec) {
   const Naming naming{"embedding.", "model.", -1};
   ParameterDescriptor weight = matrix(naming, "word_embeddings.weight", {spec.padded_vocab_size, spec.hidden_size},
-                                      Component::kEmbedding, input_init(spec));
+                                      Component::kEmbedding, embedding_init(spec));
   weight.shards = {{0, ShardGroup::kTensor, {}}};
   weight.hugging_face = {{"model.embed_tokens.weight", 0, spec.vocab_size}};
   Descriptors parameters = {std::move(weight)};
   if (spec.num_learned_positions > 0) {
     parameters.push_back(matrix(naming, "position_embeddings.weight", {spec.num_learned_positions, spec.hidden_size},
-                                Component::kEmbedding, input_init(spec)));
+                                Component::kEmbedding, embedding_init(spec)));
   }
   return parameters;
 }
@@ -98,8 +98,9 @@ Descriptors layer_parameters(const ModelSpec& spec, int layer) {
 Descriptors output_parameters(const ModelSpec& spec) {
   Descriptors parameters = layer_norm(spec, {"decoder.", "model.", -1}, "final_layernorm", "norm");
   if (spec.output_weight == OutputWeight::kOwn) {
-    ParameterDescriptor weight = matrix({"output_layer.", "", -1}, "weight", {spec.padded_vocab_size, spec.hidden_size},
-                                        Component::kOutput, input_init(spec));
+    ParameterDescriptor weight =
+        matrix({"output_layer.", "", -1}, "weight", {spec.padded_vocab_size, spec.hidden_size}, Component::kOutput,
+               spec.width_scaling ? embedding_init(spec) : input_init(spec));
     weight.shards = {{0, ShardGroup::kTensor, {}}};
     weight.hugging_face = {{"lm_head.weight", 0, spec.vocab_size}};
     parameters.push_back(std::move(weight));
@@ -132,7 +133,9 @@ Descriptors mtp_depth_parameters(const ModelSpec& spec, int depth) {
 
 Descriptors mtp_parameters(const ModelSpec& spec) {
   Descriptors parameters;
-  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) append(parameters, mtp_depth_parameters(spec, depth));
+  for (int depth = 0; depth < spec.num_mtp_parameter_sets(); ++depth) {
+    append(parameters, mtp_depth_parameters(spec, depth));
+  }
   return parameters;
 }
 

@@ -43,10 +43,12 @@ enum class TensorGradient { kWhole, kPartial };
 /// Over which ranks a gradient is summed: all that saw other tokens (DP×CP), or those that hold the same experts.
 enum class GradReduction { kDataParallel, kExpertDataParallel };
 
-enum class InitKind { kNormal, kOnes, kZeros };
+/// kUniform: between −bound and bound.
+enum class InitKind { kNormal, kUniform, kOnes, kZeros };
 struct Init {
   InitKind kind = InitKind::kNormal;
   double std = 0.0;
+  double bound = 0.0;
 };
 
 enum class Decay { kNo, kYes };

@@ -28,8 +28,8 @@ Descriptors mla_parameters(const ModelSpec& spec, const MlaSpec& mla, const Nami
   if (mla.q_lora_rank) {
     add(replicated(projection("linear_q_down_proj", *mla.q_lora_rank, hidden, input_init(spec))), "q_a_proj.weight");
     if (mla.latent_norms == Part::kPresent) {
-      parameters.push_back(norm_weight(naming, "self_attention.q_layernorm.weight", *mla.q_lora_rank,
-                                       Component::kAttention, "self_attn.q_a_layernorm.weight"));
+      append(parameters, norm_parameters(spec, naming, "self_attention.q_layernorm", *mla.q_lora_rank,
+                                         Component::kAttention, "self_attn.q_a_layernorm"));
     }
     add(split_heads(projection("linear_q_up_proj", query_width, *mla.q_lora_rank, input_init(spec)), 0),
         "q_b_proj.weight");
@@ -40,8 +40,8 @@ Descriptors mla_parameters(const ModelSpec& spec, const MlaSpec& mla, const Nami
           projection("linear_kv_down_proj", mla.kv_lora_rank + mla.qk_pos_emb_head_dim, hidden, input_init(spec))),
       "kv_a_proj_with_mqa.weight");
   if (mla.latent_norms == Part::kPresent) {
-    parameters.push_back(norm_weight(naming, "self_attention.kv_layernorm.weight", mla.kv_lora_rank,
-                                     Component::kAttention, "self_attn.kv_a_layernorm.weight"));
+    append(parameters, norm_parameters(spec, naming, "self_attention.kv_layernorm", mla.kv_lora_rank,
+                                       Component::kAttention, "self_attn.kv_a_layernorm"));
   }
   add(split_heads(projection("linear_kv_up_proj", mla.num_heads * (mla.qk_head_dim + mla.v_head_dim), mla.kv_lora_rank,
                              input_init(spec)),
@@ -78,10 +78,10 @@ Descriptors qkv_parameters(const ModelSpec& spec, const GqaSpec& gqa, const Nami
 Descriptors gqa_parameters(const ModelSpec& spec, const GqaSpec& gqa, const Naming& naming) {
   Descriptors parameters = qkv_parameters(spec, gqa, naming);
   if (gqa.qk_norms == Part::kPresent) {
-    parameters.push_back(norm_weight(naming, "self_attention.q_layernorm.weight", gqa.head_dim, Component::kAttention,
-                                     "self_attn.q_norm.weight"));
-    parameters.push_back(norm_weight(naming, "self_attention.k_layernorm.weight", gqa.head_dim, Component::kAttention,
-                                     "self_attn.k_norm.weight"));
+    append(parameters, norm_parameters(spec, naming, "self_attention.q_layernorm", gqa.head_dim, Component::kAttention,
+                                       "self_attn.q_norm"));
+    append(parameters, norm_parameters(spec, naming, "self_attention.k_layernorm", gqa.head_dim, Component::kAttention,
+                                       "self_attn.k_norm"));
   }
   ParameterDescriptor proj =
       matrix(naming, "self_attention.linear_proj.weight", {spec.hidden_size, gqa.num_heads * gqa.head_dim},

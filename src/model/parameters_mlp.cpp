@@ -5,27 +5,30 @@
 namespace primus::model {
 namespace {
 
-/// Sizes of gate and up, or of the one input matrix.
-std::vector<std::int64_t> input_segments(const ModelSpec& spec, std::int64_t ffn) {
+/// Sizes of gate and up, or of the one input matrix. Gate and up that alternate in blocks are cut by whole blocks.
+std::vector<std::int64_t> input_segments(const ModelSpec& spec, std::int64_t ffn, std::int64_t interleave) {
+  if (interleave > 0) return {};
   return spec.mlp_gate == Part::kPresent ? std::vector{ffn, ffn} : std::vector{ffn};
 }
 
 /// Rows of gate and up as Hugging Face's tensors; `kind` is weight or bias.
+/// Those that alternate have no counterpart there.
 std::vector<HuggingFaceSlice> input_slices(const ModelSpec& spec, const std::string& prefix, std::int64_t ffn,
-                                           const std::string& kind) {
+                                           std::int64_t interleave, const std::string& kind) {
+  if (interleave > 0) return {};
   if (spec.mlp_gate == Part::kAbsent) return {{prefix + "up_proj." + kind, 0, ffn}};
   return {{prefix + "gate_proj." + kind, 0, ffn}, {prefix + "up_proj." + kind, ffn, 2 * ffn}};
 }
 
 /// Gate and up as one matrix, and the down projection, of a dense MLP or the shared experts.
 Descriptors mlp_matrices(const ModelSpec& spec, const Naming& naming, const std::string& name, std::int64_t ffn,
-                         Component component) {
+                         Component component, std::int64_t interleave) {
   const std::string prefix = naming.hugging_face + name + ".";
   const std::int64_t rows = spec.mlp_input_rows(ffn);
   ParameterDescriptor fc1 =
       matrix(naming, name + ".linear_fc1.weight", {rows, spec.hidden_size}, component, input_init(spec));
-  fc1.shards = {{0, ShardGroup::kTensor, input_segments(spec, ffn)}};
-  fc1.hugging_face = input_slices(spec, prefix, ffn, "weight");
+  fc1.shards = {{0, ShardGroup::kTensor, input_segments(spec, ffn, interleave)}};
+  fc1.hugging_face = input_slices(spec, prefix, ffn, interleave, "weight");
   ParameterDescriptor fc2 =
       matrix(naming, name + ".linear_fc2.weight", {spec.hidden_size, ffn}, component, output_init(spec));
   fc2.shards = {{1, ShardGroup::kTensor, {}}};
@@ -33,9 +36,9 @@ Descriptors mlp_matrices(const ModelSpec& spec, const Naming& naming, const std:
   Descriptors parameters = {std::move(fc1), std::move(fc2)};
   if (spec.linear_bias == Part::kAbsent) return parameters;
   ParameterDescriptor bias1 = bias_vector(naming, name + ".linear_fc1.bias", {rows}, component);
-  bias1.shards = {{0, ShardGroup::kTensor, input_segments(spec, ffn)}};
+  bias1.shards = {{0, ShardGroup::kTensor, input_segments(spec, ffn, interleave)}};
   bias1.tensor_gradient = TensorGradient::kWhole;
-  bias1.hugging_face = input_slices(spec, prefix, ffn, "bias");
+  bias1.hugging_face = input_slices(spec, prefix, ffn, interleave, "bias");
   ParameterDescriptor bias2 = bias_vector(naming, name + ".linear_fc2.bias", {spec.hidden_size}, component);
   bias2.hugging_face = {whole_rows(prefix + "down_proj.bias", bias2)};
   parameters.push_back(std::move(bias1));
@@ -56,8 +59,9 @@ Descriptors expert_matrices(const ModelSpec& spec, const MoeSpec& moe, const Nam
   ParameterDescriptor fc1 =
       matrix(naming, "mlp.experts.linear_fc1.weight", {num_experts, spec.mlp_input_rows(ffn), width},
              Component::kExperts, input_init(spec));
-  fc1.shards = {{0, ShardGroup::kExpert, {}}, {1, ShardGroup::kExpertTensor, input_segments(spec, ffn)}};
-  fc1.hugging_face = input_slices(spec, prefix, ffn, "weight");
+  fc1.shards = {{0, ShardGroup::kExpert, {}},
+                {1, ShardGroup::kExpertTensor, input_segments(spec, ffn, moe.glu_interleave)}};
+  fc1.hugging_face = input_slices(spec, prefix, ffn, moe.glu_interleave, "weight");
   ParameterDescriptor fc2 = matrix(naming, "mlp.experts.linear_fc2.weight", {num_experts, width, ffn},
                                    Component::kExperts, output_init(spec));
   fc2.shards = {{0, ShardGroup::kExpert, {}}, {2, ShardGroup::kExpertTensor, {}}};
@@ -71,9 +75,10 @@ Descriptors expert_biases(const ModelSpec& spec, const MoeSpec& moe, const Namin
   const std::string prefix = naming.hugging_face + "mlp.experts.{e}.";
   ParameterDescriptor fc1 =
       bias_vector(naming, "mlp.experts.linear_fc1.bias", {num_experts, spec.mlp_input_rows(ffn)}, Component::kExperts);
-  fc1.shards = {{0, ShardGroup::kExpert, {}}, {1, ShardGroup::kExpertTensor, input_segments(spec, ffn)}};
+  fc1.shards = {{0, ShardGroup::kExpert, {}},
+                {1, ShardGroup::kExpertTensor, input_segments(spec, ffn, moe.glu_interleave)}};
   fc1.tensor_gradient = TensorGradient::kWhole;
-  fc1.hugging_face = input_slices(spec, prefix, ffn, "bias");
+  fc1.hugging_face = input_slices(spec, prefix, ffn, moe.glu_interleave, "bias");
   ParameterDescriptor fc2 =
       bias_vector(naming, "mlp.experts.linear_fc2.bias", {num_experts, expert_width(spec, moe)}, Component::kExperts);
   fc2.shards = {{0, ShardGroup::kExpert, {}}};
@@ -96,7 +101,8 @@ Descriptors latent_parameters(const ModelSpec& spec, const LatentExpertSpec& lat
                                    Component::kExpertLatent, output_init(spec))};
   for (ParameterDescriptor& parameter : parameters) parameter.tensor_gradient = TensorGradient::kPartial;
   if (latent.norm == Part::kPresent) {
-    parameters.push_back(norm_weight(naming, "mlp.latent_layernorm.weight", latent.size, Component::kExpertLatent, ""));
+    append(parameters,
+           norm_parameters(spec, naming, "mlp.latent_layernorm", latent.size, Component::kExpertLatent, ""));
   }
   return parameters;
 }
@@ -130,7 +136,7 @@ Descriptors router_parameters(const ModelSpec& spec, const MoeSpec& moe, const N
 }  // namespace
 
 Descriptors dense_mlp_parameters(const ModelSpec& spec, int layer) {
-  return mlp_matrices(spec, layer_naming(layer), "mlp", spec.dense_ffn_hidden_size, Component::kDenseMlp);
+  return mlp_matrices(spec, layer_naming(layer), "mlp", spec.dense_ffn_hidden_size, Component::kDenseMlp, 0);
 }
 
 Descriptors moe_parameters(const ModelSpec& spec, int layer) {
@@ -141,8 +147,8 @@ Descriptors moe_parameters(const ModelSpec& spec, int layer) {
   if (moe.latent) append(parameters, latent_parameters(spec, *moe.latent, naming));
   append(parameters, expert_parameters(spec, moe, naming));
   if (moe.shared_ffn_hidden_size == 0) return parameters;
-  append(parameters,
-         mlp_matrices(spec, naming, "mlp.shared_experts", moe.shared_ffn_hidden_size, Component::kSharedExperts));
+  append(parameters, mlp_matrices(spec, naming, "mlp.shared_experts", moe.shared_ffn_hidden_size,
+                                  Component::kSharedExperts, moe.shared_glu_interleave));
   if (moe.shared_gate == Part::kPresent) {
     ParameterDescriptor gate = matrix(naming, "mlp.shared_experts.gate_weight", {1, spec.hidden_size},
                                       Component::kSharedExperts, input_init(spec));

@@ -56,6 +56,7 @@ std::int64_t SavedDeclaration::remade_bytes() const {
 
 namespace {
 
+<<<<<<< HEAD
 /// Tokens that a rank sees inside attention and MLPs, and between them.
 struct LocalTokens {
   std::int64_t inside = 0;
@@ -73,14 +74,24 @@ std::int64_t received_rows(const MoeSpec& moe, std::int64_t tokens, const Shardi
   const std::int64_t balanced = moe.router.num_expert_rows(tokens) * sharding.expert_tensor;
   if (sharding.imbalance == 1.0) return balanced;
   return static_cast<std::int64_t>(std::ceil(static_cast<double>(balanced) * sharding.imbalance));
+=======
+/// Statistics that `rows` rows of a norm leave: rstd, and a LayerNorm's means behind it.
+std::int64_t statistics_of(const ModelSpec& spec, std::int64_t rows) {
+  return spec.norm == NormKind::kLayer ? 2 * rows : rows;
+>>>>>>> main
 }
 
 }  // namespace
 
+<<<<<<< HEAD
 SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
                                  const Sharding& sharding) {
   const auto [inside, between] = local_tokens(batch, sharding);
   const std::int64_t positions = share(batch.seq_length, sharding.context);
+=======
+SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
+  const std::int64_t tokens = batch.num_tokens();
+>>>>>>> main
   const auto category = SavedCategory::kAttention;
   if (const auto* mla = std::get_if<MlaSpec>(&spec.attention)) {
     const std::int64_t heads = share(mla->num_heads, sharding.tensor);
@@ -88,6 +99,7 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
     const std::int64_t q_rows = mla->q_lora_rank ? between : 0;
     const bool has_norms = mla->latent_norms == Part::kPresent;
     return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
+<<<<<<< HEAD
              {"query_down_rstd", {has_norms ? q_rows : 0}, policy.statistics, category},
              {"kv_down", {between, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
              {"kv_down_rstd", {has_norms ? between : 0}, policy.statistics, category},
@@ -107,6 +119,27 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
            {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category},
            {"query_rstd", {normed, heads}, policy.statistics, category},
            {"key_rstd", {normed, groups}, policy.statistics, category}},
+=======
+             {"query_down_rstd", {statistics_of(spec, has_norms ? q_rows : 0)}, policy.statistics, category},
+             {"kv_down", {tokens, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
+             {"kv_down_rstd", {statistics_of(spec, has_norms ? tokens : 0)}, policy.statistics, category},
+             {"query", {tokens, heads, mla->query_dim()}, policy.activations, category},
+             {"key", {tokens, heads, mla->query_dim()}, policy.activations, category},
+             {"value", {tokens, heads, mla->v_head_dim}, policy.activations, category},
+             {"context", {tokens, heads, mla->v_head_dim}, policy.activations, category},
+             {"log_sum_exp", {batch.num_sequences, heads, batch.seq_length}, policy.statistics, category}},
+            {}};
+  }
+  const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
+  // Norms without a weight are RMSNorms in every model.
+  const std::int64_t rows = gqa.has_norms() ? tokens : 0;
+  const std::int64_t normed = gqa.qk_norms == Part::kPresent ? statistics_of(spec, rows) : rows;
+  return {{{"qkv", {tokens, gqa.num_fused_heads(), gqa.head_dim}, policy.activations, category},
+           {"context", {tokens, gqa.num_heads, gqa.head_dim}, policy.activations, category},
+           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category},
+           {"query_rstd", {normed, gqa.num_heads}, policy.statistics, category},
+           {"key_rstd", {normed, gqa.num_query_groups}, policy.statistics, category}},
+>>>>>>> main
           {}};
 }
 
@@ -126,9 +159,16 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
   const MoeSpec& moe = *spec.moe;
   const auto [inside, tokens] = local_tokens(batch, sharding);
   const std::int64_t top_k = moe.router.top_k;
+<<<<<<< HEAD
   const std::int64_t rows = received_rows(moe, tokens, sharding);
   const bool has_shared = moe.shared_ffn_hidden_size > 0;
   const std::int64_t width = moe.latent ? moe.latent->size : spec.hidden_size;
+=======
+  const std::int64_t rows = moe.router.num_expert_rows(tokens);
+  const std::int64_t shared_rows = moe.shared_ffn_hidden_size > 0 ? tokens : 0;
+  const std::int64_t latent = moe.latent ? moe.latent->size : 0;
+  const bool has_latent_norm = moe.latent && moe.latent->norm == Part::kPresent;
+>>>>>>> main
   const auto router = SavedCategory::kRouter;
   return {{{"logits", {tokens, moe.router.num_experts}, policy.router, router},
            {"index", {tokens, top_k}, DType::kInt32, router},
@@ -149,7 +189,16 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
             {has_shared && moe.shared_gate == Part::kPresent ? tokens : 0},
             policy.statistics,
             SavedCategory::kSharedExperts},
+<<<<<<< HEAD
            {"received", {sharding.exchanges_rows() ? rows : 0, width}, policy.activations, SavedCategory::kExperts}},
+=======
+           {"latent_input", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+           {"latent_output", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+           {"latent_rstd",
+            {statistics_of(spec, has_latent_norm ? tokens : 0)},
+            policy.statistics,
+            SavedCategory::kExperts}},
+>>>>>>> main
           {}};
 }
 
@@ -158,6 +207,7 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
   const std::int64_t tokens = local_tokens(batch, sharding).between;
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration declaration;
+<<<<<<< HEAD
   declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
                          {"input_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
                          {"middle", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
@@ -165,6 +215,14 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
   declaration.children = {
       attention_saved(spec, policy, batch, sharding),
       is_moe ? moe_saved(spec, policy, batch, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
+=======
+  declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+                         {"input_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
+                         {"middle", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+                         {"middle_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
+  declaration.children = {attention_saved(spec, policy, batch),
+                          is_moe ? moe_saved(spec, policy, batch) : dense_mlp_saved(spec, policy, batch)};
+>>>>>>> main
   return declaration;
 }
 
@@ -172,11 +230,18 @@ SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy
                               const Sharding& sharding) {
   const auto [inside, tokens] = local_tokens(batch, sharding);
   const bool fused = fusion == LossFusion::kFused;
+<<<<<<< HEAD
   const std::int64_t vocabulary = share(spec.padded_vocab_size, sharding.tensor);
   return {{{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
            {"rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
            {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
            {"logits", {fused ? 0 : inside, vocabulary}, policy.activations, SavedCategory::kLoss}},
+=======
+  return {{{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+           {"rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
+           {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
+           {"logits", {fused ? 0 : tokens, spec.padded_vocab_size}, policy.logit_type(), SavedCategory::kLoss}},
+>>>>>>> main
           {}};
 }
 
@@ -184,6 +249,7 @@ SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, B
                            int depth, const Sharding& sharding) {
   const std::int64_t tokens = local_tokens(batch, sharding).between;
   SavedDeclaration declaration;
+<<<<<<< HEAD
   declaration.tensors = {{"embedding_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
                          {"hidden_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
   declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth, sharding),
@@ -212,6 +278,12 @@ SavedDeclaration stage_saved(const ModelSpec& spec, const NumericPolicy& policy,
   for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
     declaration.children.push_back(output_saved(spec, policy, batch, fusion, sharding));
   }
+=======
+  declaration.tensors = {{"embedding_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
+                         {"hidden_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
+  declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth),
+                          output_saved(spec, policy, batch, fusion)};
+>>>>>>> main
   return declaration;
 }
 

@@ -15,7 +15,7 @@ class AttentionCore {
  public:
   AttentionCore(const model::ModelSpec& spec, int layer, std::int64_t query_dim, ParameterStore& parameters);
 
-  void forward(const AttentionInput& in, const StepContext& step, Tensor& context_BSAV, Tensor& lse_BAS) const;
+  void forward(const AttentionInput& in, const StepContext& step, Tensor& context_BSAV, Tensor& lse_BAS);
   /// Gradients of the input (overwritten); the sinks' are added to their main gradient.
   void backward(const Tensor& dcontext_BSAV, const AttentionInput& in, const Tensor& context_BSAV,
                 const Tensor& lse_BAS, const StepContext& step, AttentionInput& gradient) const;
@@ -26,12 +26,19 @@ class AttentionCore {
   void project_backward(const Tensor& dy_TH, Tensor& dcontext_TV) const;
   Parameter& projection() const { return projection_; }
 
+  void begin_step();
+  /// threshold / largest logit since begin_step, at most 1, of each group of `heads` neighbouring heads.
+  std::vector<double> shrinkage(const model::QkClip& clip, std::int64_t heads) const;
+
  private:
   ops::AttentionOptions options(const StepContext& step, const Tensor& lse_BAS) const;
 
   double softmax_scale_;
   std::int64_t window_;
   double softcap_;
+  Tensor max_logit_A_;  // of the step so far; undefined: nobody asks
+  double dropout_;
+  std::uint64_t dropout_stream_;
   std::int64_t num_zero_sinks_;  // as many as heads, or none
   Parameter* sinks_ = nullptr;
   Parameter& projection_;

@@ -1,9 +1,5 @@
 #include "nn/gqa_attention.hpp"
 
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
-
-#include "nn/saved_norm.hpp"
 #include "ops/bias/bias.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/output_gate/output_gate.hpp"
@@ -22,23 +18,20 @@ std::string name_of(int layer, const char* part) {
 
 GqaAttention::GqaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters)
     : gqa_(std::get<model::GqaSpec>(spec.attention)),
-      norm_epsilon_(spec.norm_epsilon),
       layout_(spec.rope.pairs == model::RopePairs::kHalves ? ops::RopeLayout::kHalves : ops::RopeLayout::kInterleaved),
       rotation_(spec.is_rotated(layer) ? Rotation::kByPosition : Rotation::kNone),
       core_(spec, layer, gqa_.head_dim, parameters),
       qkv_(parameters.get(name_of(layer, "linear_qkv.weight"))) {
   if (gqa_.qkv_bias == model::Part::kPresent) qkv_bias_ = &parameters.get(name_of(layer, "linear_qkv.bias"));
-  if (!gqa_.has_norms()) return;
-  query_norm_ = head_norm(name_of(layer, "q_layernorm.weight"), parameters);
-  key_norm_ = head_norm(name_of(layer, "k_layernorm.weight"), parameters);
+  query_norm_ = head_norm(spec, name_of(layer, "q_layernorm"), parameters);
+  key_norm_ = head_norm(spec, name_of(layer, "k_layernorm"), parameters);
 }
 
-GqaAttention::HeadNorm GqaAttention::head_norm(const std::string& name, ParameterStore& parameters) const {
-  if (gqa_.qk_norms == model::Part::kPresent) return {.parameter = &parameters.get(name), .ones_D = {}, .unread_D = {}};
-  const at::TensorOptions options = qkv_.weight.options();
-  return {.ones_D = at::ones({gqa_.head_dim}, options),
-          .unread_D = at::zeros({gqa_.head_dim},
-                                options.dtype(ops::accumulator_type(c10::typeMetaToScalarType(options.dtype()))))};
+std::optional<Norm> GqaAttention::head_norm(const model::ModelSpec& spec, const std::string& name,
+                                            ParameterStore& parameters) const {
+  if (gqa_.qk_norms == model::Part::kPresent) return Norm(spec, name, parameters);
+  if (!gqa_.has_norms()) return std::nullopt;
+  return Norm::without_weight(spec.norm_epsilon, gqa_.head_dim, qkv_.weight);
 }
 
 GqaAttention::Parts GqaAttention::parts(const Tensor& fused_TAD) const {
@@ -62,17 +55,13 @@ void GqaAttention::rotate(Parts& heads, const StepContext& step, ops::RopeDirect
   ops::rope_apply(step.rope.cos_SP, step.rope.sin_SP, layout_, direction, heads.key);
 }
 
-void GqaAttention::normalise(const Tensor& raw_TAD, const HeadNorm& norm, int rstd_slot, Saved& saved,
-                             Tensor& normed_TAD) const {
-  normed_TAD = at::empty(raw_TAD.sizes(), raw_TAD.options());
-  norm_once(raw_TAD, norm.weight(), norm_epsilon_, rstd_slot, saved, normed_TAD);
-}
-
 GqaAttention::Parts GqaAttention::ready(const Parts& raw, Saved& saved, const StepContext& step) const {
   if (!has_norms()) return raw;
   Parts result = raw;
-  normalise(raw.query, query_norm_, Slot::kQueryRstd, saved, result.query);
-  normalise(raw.key, key_norm_, Slot::kKeyRstd, saved, result.key);
+  result.query = at::empty(raw.query.sizes(), raw.query.options());
+  result.key = at::empty(raw.key.sizes(), raw.key.options());
+  query_norm_->forward(raw.query, Slot::kQueryRstd, saved, result.query);
+  key_norm_->forward(raw.key, Slot::kKeyRstd, saved, result.key);
   rotate(result, step, ops::RopeDirection::kForward);
   return result;
 }
@@ -125,10 +114,8 @@ void GqaAttention::core_backward(const Tensor& dcontext_TAD, Saved& saved, const
 }
 
 void GqaAttention::norm_backward(const Parts& dnormed, const Parts& raw, Saved& saved, Parts& gradient) {
-  ops::rms_norm_backward(dnormed.query, raw.query, query_norm_.weight(), saved.at(Slot::kQueryRstd), gradient.query,
-                         ops::Write::kOverwrite, query_norm_.main_grad());
-  ops::rms_norm_backward(dnormed.key, raw.key, key_norm_.weight(), saved.at(Slot::kKeyRstd), gradient.key,
-                         ops::Write::kOverwrite, key_norm_.main_grad());
+  query_norm_->backward(dnormed.query, raw.query, saved.at(Slot::kQueryRstd), gradient.query, ops::Write::kOverwrite);
+  key_norm_->backward(dnormed.key, raw.key, saved.at(Slot::kKeyRstd), gradient.key, ops::Write::kOverwrite);
 }
 
 void GqaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
@@ -169,6 +156,25 @@ void GqaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
 void GqaAttention::weight_grad(Saved& saved) {
   add_weight_gradients(saved.deferred());
   saved.deferred().clear();
+}
+
+void GqaAttention::clip_logits(const model::QkClip& clip, const RowScaler& scale) {
+  // The heads of a group share a key: they shrink together.
+  const std::int64_t heads = gqa_.num_heads / gqa_.num_query_groups;
+  const std::int64_t rows_per_head = gqa_.num_query_rows() / gqa_.num_heads * gqa_.head_dim;
+  const std::vector<double> factors = core_.shrinkage(clip, heads);
+  for (std::size_t group = 0; group < factors.size(); ++group) {
+    const double factor = factors[group];
+    if (factor == 1.0) continue;
+    const auto g = static_cast<std::int64_t>(group);
+    for (Parameter* parameter : {&qkv_, qkv_bias_}) {
+      if (parameter == nullptr) continue;
+      for (std::int64_t head = g * heads; head < (g + 1) * heads; ++head) {
+        scale(*parameter, head * rows_per_head, gqa_.head_dim, std::pow(factor, clip.alpha));
+      }
+      scale(*parameter, (gqa_.num_query_rows() + g) * gqa_.head_dim, gqa_.head_dim, std::pow(factor, 1.0 - clip.alpha));
+    }
+  }
 }
 
 void GqaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) {

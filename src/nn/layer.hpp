@@ -30,16 +30,25 @@ struct StepContext {
   double aux_scale = 1.0;   // d(step loss) / d(auxiliary loss of a micro-batch): loss_scale / number of micro-batches
   double loss_scale = 1.0;  // factor on every gradient of the step (half precision)
   Tensor is_routed_T;       // bool; false: filling, which no router routes or counts. Undefined: there is none
+  int repetition = 0;       // how often a layer that is applied several times a pass has been applied before
   std::int64_t first_token = 0;  // global index of the micro-batch's first token; with the seed, it keys randomness
   std::uint64_t seed = 0;
   comm::Groups groups = comm::Groups::single();
 };
+
+/// `stream` of random numbers, another one for each time that a layer is applied in a pass.
+inline std::uint64_t repeated_stream(std::uint64_t stream, const StepContext& step) {
+  return stream + static_cast<std::uint64_t>(step.repetition) * 0x9E3779B97F4A7C15ULL;
+}
 
 /// The context of a forward that runs again inside backward.
 inline StepContext recomputing(StepContext step) {
   step.mode = Mode::kRecompute;
   return step;
 }
+
+/// Multiplies rows first … first + count of a parameter by a factor, its master copy included.
+using RowScaler = std::function<void(Parameter& parameter, std::int64_t first, std::int64_t count, double factor)>;
 
 /// A part of a transformer layer between its norm and the residual stream.
 class Sublayer {
@@ -59,6 +68,11 @@ class Sublayer {
 
   /// Adds the weight gradients that a deferred backward left, and forgets what it left.
   virtual void weight_grad(Saved& saved) = 0;
+
+  /// What a part counts over a training step begins anew.
+  virtual void begin_step() {}
+  /// After a step: attention whose logits grew too large has its projections scaled down.
+  virtual void clip_logits(const model::QkClip&, const RowScaler&) {}
 };
 
 /// An uninitialised tensor of the type of `like`.

@@ -1,7 +1,6 @@
 #include "nn/mla_attention.hpp"
 
 #include "nn/rope_tables.hpp"
-#include "nn/saved_norm.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/rope/rope.hpp"
 
@@ -19,14 +18,14 @@ std::string weight_name(int layer, const char* part) {
 
 MlaAttention::MlaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters)
     : mla_(std::get<model::MlaSpec>(spec.attention)),
-      norm_epsilon_(spec.norm_epsilon),
       rotation_(spec.is_rotated(layer) ? Rotation::kByPosition : Rotation::kNone),
       core_(spec, layer, mla_.query_dim(), parameters),
       query_(parameters.get(weight_name(layer, mla_.q_lora_rank ? "linear_q_up_proj" : "linear_q_proj"))),
       kv_down_(parameters.get(weight_name(layer, "linear_kv_down_proj"))),
       kv_up_(parameters.get(weight_name(layer, "linear_kv_up_proj"))) {
-  const auto latent_norm = [&](const char* part) {
-    return mla_.latent_norms == model::Part::kPresent ? &parameters.get(weight_name(layer, part)) : nullptr;
+  const auto latent_norm = [&](const char* part) -> std::optional<Norm> {
+    if (mla_.latent_norms == model::Part::kAbsent) return std::nullopt;
+    return Norm(spec, fmt::format("decoder.layers.{}.self_attention.{}", layer, part), parameters);
   };
   kv_norm_ = latent_norm("kv_layernorm");
   if (mla_.q_lora_rank) {
@@ -44,10 +43,11 @@ void MlaAttention::project_down(const Tensor& x_TH, Saved& saved) {
   ops::linear_forward(x_TH, kv_down_.weight, saved.allocate(Slot::kKvDown));
 }
 
-Tensor MlaAttention::normalised(const Tensor& x_TL, const Parameter* norm, int rstd_slot, Saved& saved) const {
-  if (norm == nullptr) return x_TL;
+Tensor MlaAttention::normalised(const Tensor& x_TL, const std::optional<Norm>& norm, int rstd_slot,
+                                Saved& saved) const {
+  if (!norm) return x_TL;
   Tensor normed_TL = workspace({x_TL.size(0), x_TL.size(1)}, x_TL);
-  norm_once(x_TL, norm->weight, norm_epsilon_, rstd_slot, saved, normed_TL);
+  norm->forward(x_TL, rstd_slot, saved, normed_TL);
   return normed_TL;
 }
 
@@ -115,13 +115,13 @@ void MlaAttention::query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved
   Tensor normed = down;
   Tensor ddown = workspace({down.size(0), down.size(1)}, down);
   ops::linear_dgrad(dq_TQ, query_.weight, ddown);
-  if (Parameter* norm = query_down_->norm) {
+  if (std::optional<Norm>& norm = query_down_->norm) {
     normed = workspace({down.size(0), down.size(1)}, down);
     const Tensor& rstd = saved.at(Slot::kQueryDownRstd);
-    ops::rms_norm_apply(down, norm->weight, rstd, normed);
+    norm->apply(down, rstd, normed);
     const Tensor dnormed = ddown;
     ddown = workspace({down.size(0), down.size(1)}, down);
-    ops::rms_norm_backward(dnormed, down, norm->weight, rstd, ddown, ops::Write::kOverwrite, norm->main_grad);
+    norm->backward(dnormed, down, rstd, ddown, ops::Write::kOverwrite);
     saved.release(Slot::kQueryDownRstd);
   }
   ops::linear_dgrad(ddown, query_down_->weight.weight, dx_TH, ops::Write::kAccumulate);
@@ -131,17 +131,16 @@ void MlaAttention::query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved
 Tensor MlaAttention::latent_backward(const Tensor& dkv_TD, Saved& saved, Tensor& dlatent_TL) {
   const Tensor latent_TL = saved.at(Slot::kKvDown).narrow(1, 0, mla_.kv_lora_rank);
   saved.release(Slot::kKvDown);
-  if (kv_norm_ == nullptr) {
+  if (!kv_norm_) {
     ops::linear_dgrad(dkv_TD, kv_up_.weight, dlatent_TL);
     return latent_TL;
   }
   const Tensor& rstd = saved.at(Slot::kKvDownRstd);
   Tensor normed_TL = workspace({latent_TL.size(0), mla_.kv_lora_rank}, latent_TL);
-  ops::rms_norm_apply(latent_TL, kv_norm_->weight, rstd, normed_TL);
+  kv_norm_->apply(latent_TL, rstd, normed_TL);
   Tensor dnormed_TL = workspace({latent_TL.size(0), mla_.kv_lora_rank}, latent_TL);
   ops::linear_dgrad(dkv_TD, kv_up_.weight, dnormed_TL);
-  ops::rms_norm_backward(dnormed_TL, latent_TL, kv_norm_->weight, rstd, dlatent_TL, ops::Write::kOverwrite,
-                         kv_norm_->main_grad);
+  kv_norm_->backward(dnormed_TL, latent_TL, rstd, dlatent_TL, ops::Write::kOverwrite);
   saved.release(Slot::kKvDownRstd);
   return normed_TL;
 }
@@ -184,6 +183,20 @@ void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
 void MlaAttention::weight_grad(Saved& saved) {
   add_weight_gradients(saved.deferred());
   saved.deferred().clear();
+}
+
+void MlaAttention::clip_logits(const model::QkClip& clip, const RowScaler& scale) {
+  const std::vector<double> factors = core_.shrinkage(clip, 1);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const double factor = factors[i];
+    if (factor == 1.0) continue;
+    const auto head = static_cast<std::int64_t>(i);
+    const std::int64_t first = head * mla_.query_dim();
+    scale(query_, first, mla_.qk_head_dim, std::pow(factor, clip.alpha));
+    // All heads share the keys' rotated part, so the queries' takes the whole of it.
+    scale(query_, first + mla_.qk_head_dim, mla_.qk_pos_emb_head_dim, factor);
+    scale(kv_up_, head * (mla_.qk_head_dim + mla_.v_head_dim), mla_.qk_head_dim, std::pow(factor, 1.0 - clip.alpha));
+  }
 }
 
 void MlaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) {

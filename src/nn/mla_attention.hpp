@@ -2,6 +2,7 @@
 // Multi-head latent attention (DeepSeek-V2): queries direct or through a low rank, keys and values through a low rank,
 // position in extra elements that all heads share on the key side.
 #include "nn/attention_core.hpp"
+#include "nn/norm.hpp"
 
 namespace primus::nn {
 
@@ -13,12 +14,14 @@ class MlaAttention final : public Sublayer {
   void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
+  void begin_step() override { core_.begin_step(); }
+  void clip_logits(const model::QkClip& clip, const RowScaler& scale) override;
 
  private:
   /// The low-rank part of the queries; absent when the projection is direct.
   struct QueryDown {
     Parameter& weight;
-    Parameter* norm;  // of the latent vector; nullptr: none
+    std::optional<Norm> norm;  // of the latent vector
   };
 
   RopeTables tables(const StepContext& step) const;
@@ -27,7 +30,7 @@ class MlaAttention final : public Sublayer {
   void project_up(const Tensor& x_TH, Saved& saved, const StepContext& step);
   void attend(Saved& saved, const StepContext& step);
   /// x_TL normed, or itself where there is no norm; its statistics are taken from `saved`, or left there.
-  Tensor normalised(const Tensor& x_TL, const Parameter* norm, int rstd_slot, Saved& saved) const;
+  Tensor normalised(const Tensor& x_TL, const std::optional<Norm>& norm, int rstd_slot, Saved& saved) const;
   /// Adds the queries' share to dx_TH; returns the tensors that their weight gradients need.
   void query_backward(const Tensor& dq_TQ, const Tensor& x_TH, Saved& saved, Tensor& dx_TH,
                       std::vector<Tensor>& deferred);
@@ -38,13 +41,12 @@ class MlaAttention final : public Sublayer {
   void add_weight_gradients(const std::vector<Tensor>& deferred);
 
   model::MlaSpec mla_;
-  double norm_epsilon_;
   enum class Rotation { kNone, kByPosition } rotation_;
   AttentionCore core_;
   std::optional<QueryDown> query_down_;
   Parameter& query_;  // linear_q_proj, or linear_q_up_proj behind the low rank
   Parameter& kv_down_;
-  Parameter* kv_norm_ = nullptr;  // of the latent vector; nullptr: none
+  std::optional<Norm> kv_norm_;  // of the latent vector
   Parameter& kv_up_;
 };
 

@@ -20,6 +20,8 @@ ops::ActivationFunction function_of(model::ActivationSpec::Function function) {
       return ops::ActivationFunction::kTanhGelu;
     case kSquaredRelu:
       return ops::ActivationFunction::kSquaredRelu;
+    case kSitu:
+      return ops::ActivationFunction::kSitu;
   }
   PRIMUS_CHECK(false, "an activation that the op does not know");
 }
@@ -31,12 +33,26 @@ ops::ActivationOptions activation_options(const model::ModelSpec& spec) {
   return {.function = function_of(spec.activation.function),
           .unit = is_gated ? ops::ActivationUnit::kGated : ops::ActivationUnit::kPlain,
           .clamp = spec.activation.clamp,
-          .linear_offset = spec.activation.linear_offset};
+          .linear_offset = spec.activation.linear_offset,
+          .situ_beta = spec.activation.situ_beta,
+          .situ_linear_beta = spec.activation.situ_linear_beta};
 }
 
-Mlp::Mlp(const model::ModelSpec& spec, const std::string& prefix, int slot, ParameterStore& parameters)
+Tensor gate_before_up(const Tensor& x, std::int64_t block) {
+  if (block == 0) return x;
+  return x.view({x.size(0), x.size(1) / (2 * block), 2, block}).transpose(1, 2).reshape(x.sizes());
+}
+
+Tensor gate_beside_up(const Tensor& x, std::int64_t block) {
+  if (block == 0) return x;
+  return x.view({x.size(0), 2, x.size(1) / (2 * block), block}).transpose(1, 2).reshape(x.sizes());
+}
+
+Mlp::Mlp(const model::ModelSpec& spec, const std::string& prefix, int slot, ParameterStore& parameters,
+         std::int64_t glu_interleave)
     : activation_(activation_options(spec)),
       slot_(slot),
+      glu_interleave_(glu_interleave),
       fc1_(parameters.get(prefix + ".linear_fc1.weight")),
       fc2_(parameters.get(prefix + ".linear_fc2.weight")) {
   if (spec.linear_bias == model::Part::kPresent) {
@@ -63,14 +79,14 @@ void Mlp::forward(const Tensor& x_TH, Saved& saved, const StepContext&, Tensor& 
 void Mlp::scaled_forward(const Tensor& x_TH, const Tensor& scale_T, Saved& saved, Tensor& residual_TH) {
   const Tensor& pre = pre_activation(x_TH, saved);
   Tensor activation_TF = workspace({pre.size(0), fc2_.weight.size(1)}, pre);
-  ops::activation_forward(pre, activation_, scale_T, {}, activation_TF);
+  ops::activation_forward(gate_before_up(pre, glu_interleave_), activation_, scale_T, {}, activation_TF);
   ops::linear_forward(activation_TF, fc2_.weight, residual_TH, ops::Write::kAccumulate);
   if (fc2_bias_ != nullptr) ops::bias_add(fc2_bias_->weight, {}, scale_T, residual_TH);
 }
 
 std::vector<Tensor> Mlp::input_gradient(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& scale_T, Saved& saved,
                                         Tensor& dx_TH, ops::Write write, Tensor& dscale_T) {
-  Tensor pre = saved.at(slot_);
+  Tensor pre = gate_before_up(saved.at(slot_), glu_interleave_);
   saved.release(slot_);
   const std::int64_t tokens = pre.size(0);
   const std::int64_t ffn = fc2_.weight.size(1);
@@ -79,6 +95,7 @@ std::vector<Tensor> Mlp::input_gradient(const Tensor& dy_TH, const Tensor& x_TH,
   Tensor activation_TF = workspace({tokens, ffn}, pre);
   // The gradient takes the pre-activation's storage: nothing reads that again.
   ops::activation_backward(dactivation_TF, pre, activation_, scale_T, {}, pre, dscale_T, activation_TF);
+  pre = gate_beside_up(pre, glu_interleave_);
   if (scale_T.defined() && fc2_bias_ != nullptr) ops::bias_scale_gradient(dy_TH, fc2_bias_->weight, {}, dscale_T);
   ops::linear_dgrad(pre, fc1_.weight, dx_TH, write);
   return {dy_TH, activation_TF, pre, x_TH, scale_T};

@@ -8,10 +8,16 @@ namespace primus::nn {
 /// The model's activation as the op knows it.
 ops::ActivationOptions activation_options(const model::ModelSpec& spec);
 
+/// [R, 2F] whose gate and up alternate in blocks of `block` columns, as gate behind up; and back. 0: x itself.
+Tensor gate_before_up(const Tensor& x, std::int64_t block);
+Tensor gate_beside_up(const Tensor& x, std::int64_t block);
+
 class Mlp final : public Sublayer {
  public:
-  /// `prefix`: for instance "decoder.layers.0.mlp"; `slot`: where the pre-activation is saved.
-  Mlp(const model::ModelSpec& spec, const std::string& prefix, int slot, ParameterStore& parameters);
+  /// `prefix`: for instance "decoder.layers.0.mlp"; `slot`: where the pre-activation is saved; `glu_interleave`: the
+  /// block of alternating gate and up, 0: none.
+  Mlp(const model::ModelSpec& spec, const std::string& prefix, int slot, ParameterStore& parameters,
+      std::int64_t glu_interleave = 0);
 
   void forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) override;
   void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
@@ -28,12 +34,14 @@ class Mlp final : public Sublayer {
   void add_weight_gradients(std::span<const Tensor> deferred);
 
   static constexpr std::size_t kNumDeferred = 5;
+  static constexpr std::size_t kInput = 3;  // place of x_TH among them
 
  private:
   Tensor& pre_activation(const Tensor& x_TH, Saved& saved);
 
   ops::ActivationOptions activation_;
   int slot_;
+  std::int64_t glu_interleave_;
   Parameter& fc1_;
   Parameter& fc2_;
   Parameter* fc1_bias_ = nullptr;  // both or none

@@ -26,21 +26,32 @@ Tensor positions_of(const MicroBatchInput& input, const StepContext& step) {
 Model::Model(const model::ModelSpec& spec, const model::NumericPolicy& policy, model::LossFusion fusion,
              ParameterStore& parameters)
     : parameters_(parameters),
-      embedding_(parameters.get("embedding.word_embeddings.weight")),
-      output_(spec, fusion, "decoder.final_layernorm", parameters) {
+      embedding_(spec, "decoder", parameters),
+      output_(spec, policy, fusion, "decoder.final_layernorm", parameters),
+      variant_(spec.mtp_variant) {
   if (spec.num_learned_positions > 0) positions_ = &parameters.get("embedding.position_embeddings.weight");
   layers_.reserve(spec.layers.size());
   for (int layer = 0; layer < spec.num_layers(); ++layer) layers_.emplace_back(spec, policy, layer, parameters);
   depths_.reserve(static_cast<std::size_t>(spec.num_mtp_layers));
+  std::shared_ptr<TransformerLayer> layer;
   for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
-    depths_.emplace_back(spec, policy, fusion, depth, parameters);
+    if (spec.parameter_depth(depth) == depth) {
+      layer = std::make_shared<TransformerLayer>(spec, policy, num_layers() + depth, parameters);
+    }
+    depths_.emplace_back(spec, policy, fusion, depth, layer, parameters);
   }
 }
 
 std::vector<Model::RoutedLayer> Model::routed_layers() {
   std::vector<RoutedLayer> routed;
   const auto add = [&](TransformerLayer& layer, int number) {
-    if (layer.moe() != nullptr) routed.push_back({number, layer.moe()});
+    if (layer.moe() == nullptr) return;
+    const bool is_repeated = !routed.empty() && routed.back().moe == layer.moe();
+    if (is_repeated) {
+      ++routed.back().num_passes;
+    } else {
+      routed.push_back({number, layer.moe()});
+    }
   };
   for (int layer = 0; layer < num_layers(); ++layer) add(layers_[static_cast<std::size_t>(layer)], layer);
   for (std::size_t depth = 0; depth < depths_.size(); ++depth) {
@@ -49,15 +60,37 @@ std::vector<Model::RoutedLayer> Model::routed_layers() {
   return routed;
 }
 
-Tensor Model::depth_input(Saved& saved, int depth) const {
-  if (depth == 0) return output_.normed(output_saved(saved));
-  return depths_[static_cast<std::size_t>(depth - 1)].normed(depth_saved(saved, depth - 1));
+std::vector<TransformerLayer*> Model::all_layers() {
+  std::vector<TransformerLayer*> all;
+  for (TransformerLayer& layer : layers_) all.push_back(&layer);
+  for (MtpDepth& depth : depths_) {
+    if (all.back() != &depth.layer()) all.push_back(&depth.layer());
+  }
+  return all;
+}
+
+void Model::begin_step() {
+  for (TransformerLayer* layer : all_layers()) layer->attention().begin_step();
+  for (const RoutedLayer& routed : routed_layers()) routed.moe->router().reset_metrics();
+}
+
+void Model::clip_logits(const model::QkClip& clip, const RowScaler& scale) {
+  for (TransformerLayer* layer : all_layers()) layer->attention().clip_logits(clip, scale);
+}
+
+Tensor Model::part_output(Saved& saved, int part) const {
+  if (part == 0) return output_.normed(output_saved(saved));
+  return depths_[static_cast<std::size_t>(part - 1)].normed(depth_saved(saved, part - 1));
+}
+
+Tensor Model::depth_input(const MicroBatchInput& input, Saved& saved, int depth, const StepContext& step) const {
+  if (!is_mixed(depth)) return part_output(saved, depth);
+  return HiddenMixing(depth, input, step).mixed([&](int part) { return part_output(saved, part); });
 }
 
 Tensor Model::forward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
   Tensor& embedded_TH = saved.child(0).allocate(kInput);
-  ops::embedding_forward(input.ids_T, embedding_.weight, embedded_TH);
-  add_positions(input, step, embedded_TH);
+  embedding_.forward(input.ids_T, step, embedded_TH, learnt_positions(input, step));
   for (int layer = 0; layer < num_layers(); ++layer) {
     layers_[static_cast<std::size_t>(layer)].forward(saved.child(layer), step, saved.child(layer + 1).allocate(kInput));
     if (step.mode == Mode::kEvaluation) saved.child(layer).release_all();
@@ -73,22 +106,31 @@ Tensor Model::forward(const MicroBatchInput& input, Saved& saved, const StepCont
   std::vector<Tensor> losses = {loss_1};
   for (int depth = 0; depth < std::ssize(depths_); ++depth) {
     const DepthInput& depth_tokens = input.depths[static_cast<std::size_t>(depth)];
-    const Tensor loss_T = depths_[static_cast<std::size_t>(depth)].forward(depth_tokens, depth_input(saved, depth),
-                                                                           depth_saved(saved, depth), step);
+    const Tensor loss_T = depths_[static_cast<std::size_t>(depth)].forward(
+        depth_tokens, depth_input(input, saved, depth, step), depth_saved(saved, depth), step);
     losses.push_back(masked_sum(loss_T, depth_tokens.loss));
   }
   return losses.size() == 1 ? loss_1 : at::cat(losses);
 }
 
 Tensor Model::depths_backward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
-  Tensor dnormed_TH;
+  std::vector<Tensor> dparts(depths_.size() + 1);  // of each part's normed hidden states
   for (int depth = static_cast<int>(depths_.size()) - 1; depth >= 0; --depth) {
-    const GradientWindow window(parameters_, num_layers() + depth);
-    dnormed_TH = depths_[static_cast<std::size_t>(depth)].backward(input.depths[static_cast<std::size_t>(depth)],
-                                                                   depth_input(saved, depth), dnormed_TH,
-                                                                   depth_saved(saved, depth), step);
+    const auto d = static_cast<std::size_t>(depth);
+    // A layer that is repeated has one set of gradients.
+    const GradientWindow window(parameters_, num_layers() + (is_repeated() ? 0 : depth));
+    const Tensor dinput_TH =
+        depths_[d].backward(input.depths[d], depth_input(input, saved, depth, step),
+                            std::exchange(dparts[d + 1], Tensor()), depth_saved(saved, depth), step);
+    if (is_mixed(depth)) {
+      HiddenMixing(depth, input, step).distribute(dinput_TH, dparts);
+    } else if (dparts[d].defined()) {
+      dparts[d].add_(dinput_TH);
+    } else {
+      dparts[d] = dinput_TH;
+    }
   }
-  return dnormed_TH;
+  return variant_.detached == model::Part::kPresent ? Tensor() : dparts[0];
 }
 
 void Model::restore(Saved& saved, int layer, const StepContext& step) {
@@ -101,11 +143,11 @@ void Model::restore(Saved& saved, int layer, const StepContext& step) {
   layers_[static_cast<std::size_t>(layer)].restore(saved.child(layer), step);
 }
 
-void Model::add_positions(const MicroBatchInput& input, const StepContext& step, Tensor& x_TH) const {
-  if (positions_ == nullptr) return;
-  Tensor learnt_TH = workspace({x_TH.size(0), x_TH.size(1)}, x_TH);
+Tensor Model::learnt_positions(const MicroBatchInput& input, const StepContext& step) const {
+  if (positions_ == nullptr) return {};
+  Tensor learnt_TH = workspace({input.ids_T.size(0), positions_->weight.size(1)}, positions_->weight);
   ops::embedding_forward(positions_of(input, step), positions_->weight, learnt_TH);
-  x_TH.add_(learnt_TH);
+  return learnt_TH;
 }
 
 void Model::backward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
@@ -121,7 +163,7 @@ void Model::backward(const MicroBatchInput& input, Saved& saved, const StepConte
     gradient_TH = layers_[static_cast<std::size_t>(layer)].backward(std::move(gradient_TH), saved.child(layer), step);
   }
   const GradientWindow window(parameters_, kOutsideLayers);
-  ops::embedding_backward(input.ids_T, gradient_TH, embedding_.main_grad);
+  gradient_TH = embedding_.backward(input.ids_T, std::move(gradient_TH), step);
   if (positions_ != nullptr) {
     ops::embedding_backward(positions_of(input, step), gradient_TH, positions_->main_grad);
   }
@@ -131,7 +173,7 @@ void Model::weight_grad(Saved& saved) {
   {
     const GradientWindow window(parameters_, kOutsideLayers);
     for (int depth = static_cast<int>(depths_.size()) - 1; depth >= 0; --depth) {
-      const GradientWindow depth_window(parameters_, num_layers() + depth);
+      const GradientWindow depth_window(parameters_, num_layers() + (is_repeated() ? 0 : depth));
       depths_[static_cast<std::size_t>(depth)].weight_grad(depth_saved(saved, depth));
     }
     output_.weight_grad(output_saved(saved));

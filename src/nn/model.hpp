@@ -1,19 +1,11 @@
 #pragma once
 // The whole model on one rank: embedding, layers, output, prediction depths. Legend: T tokens of the micro-batch, H
 // hidden.
+#include "nn/hidden_mixing.hpp"
+#include "nn/model_input.hpp"
 #include "nn/mtp_depth.hpp"
 
 namespace primus::nn {
-
-/// One micro-batch: ids and labels int64 [T], row by row of its sequences.
-struct MicroBatchInput {
-  Tensor ids_T;
-  LossInput loss;
-  Tensor positions_T = {};              // int64, in each token's document; undefined: in its sequence
-  Tensor first_key_BS = {};             // int32, first token that each one sees; undefined: the sequence's
-  Tensor document_T = {};               // int64 number of each token's document; undefined: each sequence is one
-  std::vector<DepthInput> depths = {};  // by add_depths (mtp_input.hpp)
-};
 
 class Model {
  public:
@@ -30,30 +22,45 @@ class Model {
 
   std::vector<TransformerLayer>& layers() { return layers_; }
 
-  /// Routed blocks with the numbers of their layers, the prediction depths' behind the decoder's.
+  /// Before a training step's first micro-batch.
+  void begin_step();
+  /// After a step that moved the weights.
+  void clip_logits(const model::QkClip& clip, const RowScaler& scale);
+
+  /// Routed blocks with the numbers of their layers, the prediction depths' behind the decoder's, and how often each is
+  /// applied in a pass.
   struct RoutedLayer {
     int layer;
     Moe* moe;
+    std::int64_t num_passes = 1;
   };
   std::vector<RoutedLayer> routed_layers();
 
  private:
-  void add_positions(const MicroBatchInput& input, const StepContext& step, Tensor& x_TH) const;
+  /// What the positions' own embedding adds to the tokens'; undefined: nothing.
+  Tensor learnt_positions(const MicroBatchInput& input, const StepContext& step) const;
+  /// Every layer once, the prediction depths' behind the decoder's.
+  std::vector<TransformerLayer*> all_layers();
   int num_layers() const { return static_cast<int>(layers_.size()); }
   Saved& output_saved(Saved& saved) const { return saved.child(num_layers()); }
   Saved& depth_saved(Saved& saved, int depth) const { return saved.child(num_layers() + 1 + depth); }
-  /// The normed hidden states that depth `depth` reads.
-  Tensor depth_input(Saved& saved, int depth) const;
+  /// The normed hidden states of part `part`: the decoder, or prediction depth part − 1.
+  Tensor part_output(Saved& saved, int part) const;
+  /// What depth `depth` reads of them.
+  Tensor depth_input(const MicroBatchInput& input, Saved& saved, int depth, const StepContext& step) const;
+  bool is_repeated() const { return variant_.repeated == model::Part::kPresent; }
+  bool is_mixed(int depth) const { return depth > 0 && variant_.mixed_hidden_states == model::Part::kPresent; }
   /// Runs the layers again whose inputs or halves `layer`'s backward misses.
   void restore(Saved& saved, int layer, const StepContext& step);
   /// Gradient of the main output's normed hidden states; undefined without depths.
   Tensor depths_backward(const MicroBatchInput& input, Saved& saved, const StepContext& step);
 
   ParameterStore& parameters_;
-  Parameter& embedding_;
+  TokenEmbedding embedding_;
   Parameter* positions_ = nullptr;  // learnt ones
   std::vector<TransformerLayer> layers_;
   OutputLayer output_;
+  model::MtpVariant variant_;
   std::vector<MtpDepth> depths_;
 };
 

@@ -37,13 +37,14 @@ Moe::Moe(const model::ModelSpec& spec, const model::NumericPolicy& policy, int l
       router_(spec, policy, layer, parameters),
       fc1_(parameters.get(parameter_name(layer, "experts.linear_fc1.weight"))),
       fc2_(parameters.get(parameter_name(layer, "experts.linear_fc2.weight"))) {
-  PRIMUS_CHECK(!moe_.latent, "experts in a latent space that validation should have refused");
+  if (moe_.latent) latent_.emplace(spec, layer, parameters);
   if (spec.linear_bias == model::Part::kPresent) {
     fc1_bias_ = &parameters.get(parameter_name(layer, "experts.linear_fc1.bias"));
     fc2_bias_ = &parameters.get(parameter_name(layer, "experts.linear_fc2.bias"));
   }
   if (moe_.shared_ffn_hidden_size == 0) return;
-  shared_.emplace(spec, parameter_name(layer, "shared_experts"), Slot::kSharedPreActivation, parameters);
+  shared_.emplace(spec, parameter_name(layer, "shared_experts"), Slot::kSharedPreActivation, parameters,
+                  moe_.shared_glu_interleave);
   if (moe_.shared_gate == model::Part::kPresent) {
     shared_gate_ = &parameters.get(parameter_name(layer, "shared_experts.gate_weight"));
   }
@@ -117,7 +118,13 @@ void Moe::route(const Tensor& x_TH, Saved& saved, const StepContext& step) {
 
 void Moe::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   if (saved.is_missing(Slot::kIndex)) route(x_TH, saved, step);
-  if (saved.is_missing(Slot::kPreActivation)) expert_pre_activation(x_TH, saved);
+  if (saved.is_missing(Slot::kPreActivation)) {
+    if (latent_) {
+      latent_forward(x_TH, saved, step);
+    } else {
+      expert_pre_activation(x_TH, saved);
+    }
+  }
   if (!shared_) return;
   shared_->restore(x_TH, saved, step);
   if (shared_gate_ != nullptr && saved.is_missing(Slot::kSharedGate)) shared_gate(x_TH, saved);
@@ -128,11 +135,30 @@ void Moe::experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& s
   const Tensor& pre = expert_pre_activation(x_TH, saved);
   const Tensor prob_R = scales_input() ? Tensor() : row_probabilities(saved);
   Tensor activation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
-  ops::activation_forward(pre, activation_, prob_R, num_rows(offsets, step), activation_RF);
+  ops::activation_forward(gate_before_up(pre, moe_.glu_interleave), activation_, prob_R, num_rows(offsets, step),
+                          activation_RF);
   Tensor y_RH = workspace({pre.size(0), x_TH.size(1)}, x_TH);
   ops::grouped_linear_forward(activation_RF, fc2_.weight, offsets, y_RH);
   if (fc2_bias_ != nullptr) ops::bias_add(fc2_bias_->weight, offsets, prob_R, y_RH);
   ops::unpermute_sum(y_RH, saved.at(Slot::kRowOf), residual_TH, ops::Write::kAccumulate);
+}
+
+void Moe::latent_forward(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  const Tensor input_TL = latent_->enter(x_TH, saved);
+  Tensor& output_TL = saved.allocate(Slot::kLatentOutput);
+  output_TL.zero_();
+  experts_forward(input_TL, saved, step, output_TL);
+}
+
+Tensor Moe::routed_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
+                            Tensor& dx_TH, std::vector<Tensor>& deferred, std::vector<Tensor>& latent) {
+  if (!latent_) return experts_backward(dy_TH, x_TH, saved, step, dx_TH, deferred);
+  const Tensor doutput_TL = latent_->leave_backward(dy_TH, saved, latent);
+  Tensor dinput_TL = workspace({x_TH.size(0), latent_->width()}, x_TH);
+  const Tensor input_TL = saved.at(Slot::kLatentInput);
+  Tensor dprob_TK = experts_backward(doutput_TL, input_TL, saved, step, dinput_TL, deferred);
+  latent_->enter_backward(dinput_TL, x_TH, dx_TH, latent);
+  return dprob_TK;
 }
 
 Tensor& Moe::shared_gate(const Tensor& x_TH, Saved& saved) {
@@ -145,7 +171,12 @@ Tensor& Moe::shared_gate(const Tensor& x_TH, Saved& saved) {
 
 void Moe::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
   route(x_TH, saved, step);
-  experts_forward(x_TH, saved, step, residual_TH);
+  if (latent_) {
+    latent_forward(x_TH, saved, step);
+    latent_->leave(saved, residual_TH);
+  } else {
+    experts_forward(x_TH, saved, step, residual_TH);
+  }
   if (!shared_) return;
   const Tensor gate_T = shared_gate_ != nullptr ? shared_gate(x_TH, saved) : Tensor();
   shared_->scaled_forward(x_TH, gate_T, saved, residual_TH);
@@ -156,7 +187,7 @@ Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& sav
   const Tensor offsets = saved.at(Slot::kOffsets);
   const Tensor row_of = saved.at(Slot::kRowOf);
   const Tensor prob_R = row_probabilities(saved);
-  Tensor pre = saved.at(Slot::kPreActivation);
+  Tensor pre = gate_before_up(saved.at(Slot::kPreActivation), moe_.glu_interleave);
   saved.release(Slot::kPreActivation);
   const Tensor dy_RH = gather(dy_TH, row_of, pre.size(0));
   Tensor dactivation_RF = workspace({pre.size(0), moe_.ffn_hidden_size}, x_TH);
@@ -167,6 +198,7 @@ Tensor Moe::experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& sav
   // The gradient takes the pre-activation's storage: nothing reads that again.
   ops::activation_backward(dactivation_RF, pre, activation_, scale_R, num_rows(offsets, step), pre, dprob_R,
                            activation_RF);
+  pre = gate_beside_up(pre, moe_.glu_interleave);
   if (fc2_bias_ != nullptr && !scales_input()) {
     ops::bias_scale_gradient(dy_RH, fc2_bias_->weight, offsets, dprob_R);
   }
@@ -203,10 +235,12 @@ void Moe::shared_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved,
 
 void Moe::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) {
   std::vector<Tensor> deferred;
-  const Tensor dprob_TK = experts_backward(dy_TH, x_TH, saved, step, dx_TH, deferred);
+  std::vector<Tensor> latent;
+  const Tensor dprob_TK = routed_backward(dy_TH, x_TH, saved, step, dx_TH, deferred, latent);
   const std::vector<Tensor> left = router_.backward(dprob_TK, x_TH, saved, step, dx_TH);
   deferred.insert(deferred.end(), left.begin(), left.end());
   if (shared_) shared_backward(dy_TH, x_TH, saved, dx_TH, deferred);
+  deferred.insert(deferred.end(), latent.begin(), latent.end());
   saved.release_all();
   if (step.weight_grad == WeightGradTiming::kDeferred) {
     saved.deferred() = std::move(deferred);
@@ -223,7 +257,8 @@ void Moe::weight_grad(Saved& saved) {
 void Moe::add_weight_gradients(std::span<const Tensor> deferred) {
   constexpr std::size_t kRouted = Left::kNum + Router::kNumDeferred;
   const std::size_t shared = shared_ ? Mlp::kNumDeferred + (shared_gate_ != nullptr ? 1 : 0) : 0;
-  PRIMUS_CHECK(deferred.size() == kRouted + shared, "{} tensors were left for the experts' weight gradients",
+  const std::size_t latent = latent_ ? LatentProjection::kNumDeferred : 0;
+  PRIMUS_CHECK(deferred.size() == kRouted + shared + latent, "{} tensors were left for the experts' weight gradients",
                deferred.size());
   const Tensor& offsets = deferred[Left::kOffsets];
   const Tensor& dy_RH = deferred[Left::kDyRows];
@@ -239,9 +274,12 @@ void Moe::add_weight_gradients(std::span<const Tensor> deferred) {
     ops::bias_gradient(dpre, offsets, {}, fc1_bias_->main_grad);
   }
   router_.add_weight_gradients(deferred.subspan(Left::kNum, Router::kNumDeferred));
+  if (latent_) latent_->add_weight_gradients(deferred.subspan(kRouted + shared));
   if (!shared_) return;
-  shared_->add_weight_gradients(deferred.subspan(kRouted, Mlp::kNumDeferred));
-  if (shared_gate_ != nullptr) ops::linear_wgrad(deferred.back(), x_TH, shared_gate_->main_grad);
+  const std::span<const Tensor> of_shared = deferred.subspan(kRouted, Mlp::kNumDeferred);
+  shared_->add_weight_gradients(of_shared);
+  if (shared_gate_ == nullptr) return;
+  ops::linear_wgrad(deferred[kRouted + Mlp::kNumDeferred], of_shared[Mlp::kInput], shared_gate_->main_grad);
 }
 
 }  // namespace primus::nn

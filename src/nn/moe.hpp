@@ -1,6 +1,7 @@
 #pragma once
 // Mixture of experts: router, permutation, grouped experts with the probability applied before the down projection,
 // shared experts, and the sum back into the residual stream.
+#include "nn/latent_projection.hpp"
 #include "nn/mlp.hpp"
 #include "nn/router.hpp"
 
@@ -25,6 +26,12 @@ class Moe final : public Sublayer {
   Tensor& expert_pre_activation(const Tensor& x_TH, Saved& saved);
   Tensor& shared_gate(const Tensor& x_TH, Saved& saved);
   void experts_forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH);
+  /// The experts in their latent space: from the input to saved's latent output.
+  void latent_forward(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  /// Both ways of the routed experts, from dy_TH to dx_TH (overwritten); returns the probabilities' gradient. What the
+  /// latent projections leave goes to `latent`.
+  Tensor routed_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH,
+                         std::vector<Tensor>& deferred, std::vector<Tensor>& latent);
   /// Overwrites dx_TH with the experts' share; returns the probabilities' gradient.
   Tensor experts_backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH,
                           std::vector<Tensor>& deferred);
@@ -50,6 +57,7 @@ class Moe final : public Sublayer {
   Parameter& fc2_;
   Parameter* fc1_bias_ = nullptr;  // both or none
   Parameter* fc2_bias_ = nullptr;
+  std::optional<LatentProjection> latent_;
   std::optional<Mlp> shared_;
   Parameter* shared_gate_ = nullptr;
 };

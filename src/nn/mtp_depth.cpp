@@ -1,7 +1,5 @@
 #include "nn/mtp_depth.hpp"
 
-#include "nn/saved_norm.hpp"
-#include "ops/embedding/embedding.hpp"
 #include "ops/gemm/gemm.hpp"
 
 // Legend: T tokens, H hidden.
@@ -13,22 +11,30 @@ using Slot = model::MtpSlot;
 }  // namespace
 
 MtpDepth::MtpDepth(const model::ModelSpec& spec, const model::NumericPolicy& policy, model::LossFusion fusion,
-                   int depth, ParameterStore& parameters)
-    : norm_epsilon_(spec.norm_epsilon),
-      embedding_(parameters.get("embedding.word_embeddings.weight")),
-      embedding_norm_(parameters.get(fmt::format("mtp.layers.{}.enorm.weight", depth))),
-      hidden_norm_(parameters.get(fmt::format("mtp.layers.{}.hnorm.weight", depth))),
-      joining_(parameters.get(fmt::format("mtp.layers.{}.eh_proj.weight", depth))),
-      layer_(spec, policy, static_cast<int>(spec.num_layers()) + depth, parameters),
-      output_(spec, fusion, fmt::format("mtp.layers.{}.final_layernorm", depth), parameters) {}
+                   int depth, std::shared_ptr<TransformerLayer> layer, ParameterStore& parameters)
+    : embedding_(spec, fmt::format("mtp.layers.{}", depth), parameters),
+      embedding_norm_(spec, fmt::format("mtp.layers.{}.enorm", spec.parameter_depth(depth)), parameters),
+      hidden_norm_(spec, fmt::format("mtp.layers.{}.hnorm", spec.parameter_depth(depth)), parameters),
+      joining_(parameters.get(fmt::format("mtp.layers.{}.eh_proj.weight", spec.parameter_depth(depth)))),
+      repetition_(depth - spec.parameter_depth(depth)),
+      gradients_(spec.mtp_variant.detached == model::Part::kPresent ? Gradients::kWithin : Gradients::kToDecoder),
+      layer_(std::move(layer)),
+      output_(spec, policy, fusion, fmt::format("mtp.layers.{}.final_layernorm", spec.parameter_depth(depth)),
+              parameters, gradients_ == Gradients::kWithin ? OutputTraining::kFrozen : OutputTraining::kTrained) {}
 
-MtpDepth::Joined MtpDepth::join(const Tensor& ids_T, const Tensor& hidden_TH, Saved& saved) const {
+StepContext MtpDepth::repeated(StepContext step) const {
+  step.repetition = repetition_;
+  return step;
+}
+
+MtpDepth::Joined MtpDepth::join(const Tensor& ids_T, const Tensor& hidden_TH, Saved& saved,
+                                const StepContext& step) const {
   const std::int64_t tokens = hidden_TH.size(0);
   const std::int64_t hidden = hidden_TH.size(1);
   Joined joined{workspace({tokens, hidden}, hidden_TH), workspace({tokens, 2 * hidden}, hidden_TH)};
-  ops::embedding_forward(ids_T, embedding_.weight, joined.embedding_TH);
-  const auto normalise = [&](const Tensor& x_TH, const Parameter& norm, int rstd_slot, Tensor half_TH) {
-    norm_once(x_TH, norm.weight, norm_epsilon_, rstd_slot, saved, half_TH);
+  embedding_.forward(ids_T, step, joined.embedding_TH);
+  const auto normalise = [&](const Tensor& x_TH, const Norm& norm, int rstd_slot, Tensor half_TH) {
+    norm.forward(x_TH, rstd_slot, saved, half_TH);
   };
   normalise(joined.embedding_TH, embedding_norm_, Slot::kEmbeddingRstd, joined.both_T2H.narrow(1, 0, hidden));
   normalise(hidden_TH, hidden_norm_, Slot::kHiddenRstd, joined.both_T2H.narrow(1, hidden, hidden));
@@ -38,9 +44,10 @@ MtpDepth::Joined MtpDepth::join(const Tensor& ids_T, const Tensor& hidden_TH, Sa
 Tensor MtpDepth::forward(const DepthInput& input, const Tensor& hidden_TH, Saved& saved, const StepContext& step) {
   Saved& layer_saved = saved.child(Slot::kLayer);
   Saved& output_saved = saved.child(Slot::kOutput);
-  ops::linear_forward(join(input.ids_T, hidden_TH, saved).both_T2H, joining_.weight,
-                      layer_saved.allocate(model::LayerSlot::kInput));
-  layer_.forward(layer_saved, step, output_saved.allocate(model::OutputSlot::kInput));
+  Tensor joined_TH = workspace({hidden_TH.size(0), hidden_TH.size(1)}, hidden_TH);
+  ops::linear_forward(join(input.ids_T, hidden_TH, saved, step).both_T2H, joining_.weight, joined_TH);
+  layer_saved.allocate(model::LayerSlot::kInput).copy_(joined_TH);
+  layer_->forward(layer_saved, repeated(step), output_saved.allocate(model::OutputSlot::kInput));
   return output_.forward(output_saved, step, input.loss);
 }
 
@@ -52,11 +59,11 @@ Tensor MtpDepth::backward(const DepthInput& input, const Tensor& hidden_TH, cons
                           const StepContext& step) {
   Saved& layer_saved = saved.child(Slot::kLayer);
   Tensor gradient_TH = output_.backward(saved.child(Slot::kOutput), step, dnormed_TH);
-  layer_.restore(layer_saved, step);
-  gradient_TH = layer_.backward(std::move(gradient_TH), layer_saved, step);
+  layer_->restore(layer_saved, repeated(step));
+  gradient_TH = layer_->backward(std::move(gradient_TH), layer_saved, repeated(step)).to(hidden_TH.scalar_type());
 
   const std::int64_t hidden = hidden_TH.size(1);
-  const Joined joined = join(input.ids_T, hidden_TH, saved);
+  const Joined joined = join(input.ids_T, hidden_TH, saved, step);
   Tensor dboth_T2H = workspace({hidden_TH.size(0), 2 * hidden}, hidden_TH);
   ops::linear_dgrad(gradient_TH, joining_.weight, dboth_T2H);
   if (step.weight_grad == WeightGradTiming::kDeferred) {
@@ -65,13 +72,12 @@ Tensor MtpDepth::backward(const DepthInput& input, const Tensor& hidden_TH, cons
     ops::linear_wgrad(gradient_TH, joined.both_T2H, joining_.main_grad);
   }
   Tensor dembedding_TH = workspace({hidden_TH.size(0), hidden}, hidden_TH);
-  ops::rms_norm_backward(dboth_T2H.narrow(1, 0, hidden), joined.embedding_TH, embedding_norm_.weight,
-                         saved.at(Slot::kEmbeddingRstd), dembedding_TH, ops::Write::kOverwrite,
-                         embedding_norm_.main_grad);
-  ops::embedding_backward(input.ids_T, dembedding_TH, embedding_.main_grad);
+  embedding_norm_.backward(dboth_T2H.narrow(1, 0, hidden), joined.embedding_TH, saved.at(Slot::kEmbeddingRstd),
+                           dembedding_TH, ops::Write::kOverwrite);
+  if (gradients_ == Gradients::kToDecoder) embedding_.backward(input.ids_T, std::move(dembedding_TH), step);
   Tensor dhidden_TH = workspace({hidden_TH.size(0), hidden}, hidden_TH);
-  ops::rms_norm_backward(dboth_T2H.narrow(1, hidden, hidden), hidden_TH, hidden_norm_.weight,
-                         saved.at(Slot::kHiddenRstd), dhidden_TH, ops::Write::kOverwrite, hidden_norm_.main_grad);
+  hidden_norm_.backward(dboth_T2H.narrow(1, hidden, hidden), hidden_TH, saved.at(Slot::kHiddenRstd), dhidden_TH,
+                        ops::Write::kOverwrite);
   saved.release(Slot::kEmbeddingRstd);
   saved.release(Slot::kHiddenRstd);
   return dhidden_TH;
@@ -79,7 +85,7 @@ Tensor MtpDepth::backward(const DepthInput& input, const Tensor& hidden_TH, cons
 
 void MtpDepth::weight_grad(Saved& saved) {
   output_.weight_grad(saved.child(Slot::kOutput));
-  layer_.weight_grad(saved.child(Slot::kLayer));
+  layer_->weight_grad(saved.child(Slot::kLayer));
   ops::linear_wgrad(saved.deferred()[0], saved.deferred()[1], joining_.main_grad);
   saved.deferred().clear();
 }

@@ -1,8 +1,6 @@
 #include "nn/output_layer.hpp"
 
-#include "ops/cross_entropy/cross_entropy.hpp"
 #include "ops/gemm/gemm.hpp"
-#include "ops/rms_norm/rms_norm.hpp"
 
 // Legend: T tokens, H hidden, V padded vocabulary.
 namespace primus::nn {
@@ -14,39 +12,41 @@ constexpr std::int64_t kChosenChunk = 0;
 
 }  // namespace
 
-OutputLayer::OutputLayer(const model::ModelSpec& spec, model::LossFusion fusion, const std::string& norm,
-                         ParameterStore& parameters)
-    : norm_epsilon_(spec.norm_epsilon),
-      fusion_(fusion),
-      norm_(parameters.get(norm + ".weight")),
+OutputLayer::OutputLayer(const model::ModelSpec& spec, const model::NumericPolicy& policy, model::LossFusion fusion,
+                         const std::string& norm, ParameterStore& parameters, OutputTraining training)
+    : fusion_(fusion),
+      training_(training),
+      logits_{.scale = spec.logits.scale, .softcap = spec.logits.softcap, .type = ops::to_aten(policy.logit_type())},
+      norm_(spec, norm, parameters),
       weight_(parameters.get(spec.output_weight == model::OutputWeight::kOwn ? "output_layer.weight"
                                                                              : "embedding.word_embeddings.weight")) {}
 
 Tensor OutputLayer::normed(Saved& saved) const {
   const Tensor& input = saved.at(Slot::kInput);
-  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
-  ops::rms_norm_apply(input, norm_.weight, saved.at(Slot::kRstd), normed_TH);
+  Tensor normed_TH = workspace({input.size(0), input.size(1)}, weight_.weight);
+  norm_.apply(input, saved.at(Slot::kRstd), normed_TH);
   return normed_TH;
 }
 
 Tensor OutputLayer::forward(Saved& saved, const StepContext& step, const LossInput& input) {
   const Tensor& hidden = saved.at(Slot::kInput);
   const std::int64_t tokens = hidden.size(0);
-  Tensor normed_TH = workspace({tokens, hidden.size(1)}, hidden);
-  ops::rms_norm_forward(hidden, norm_.weight, norm_epsilon_, normed_TH, saved.allocate(Slot::kRstd));
+  Tensor normed_TH = workspace({tokens, hidden.size(1)}, weight_.weight);
+  norm_.forward(hidden, Slot::kRstd, saved, normed_TH);
   Tensor loss_T = at::empty({tokens}, input.mask_T.options());
   if (step.mode == Mode::kEvaluation) {
-    ops::linear_cross_entropy_loss(normed_TH, weight_.weight, input.label_T, kChosenChunk, loss_T);
+    ops::linear_cross_entropy_loss(normed_TH, weight_.weight, input.label_T, kChosenChunk, loss_T, logits_);
     return loss_T;
   }
   const Tensor grad_T = input.mask_T.mul(input.inverse_num_tokens * step.loss_scale);
   if (fusion_ == model::LossFusion::kFused) {
+    Tensor main_grad = training_ == OutputTraining::kTrained ? weight_.main_grad : Tensor();
     ops::linear_cross_entropy(normed_TH, weight_.weight, input.label_T, grad_T, kChosenChunk, loss_T,
-                              saved.allocate(Slot::kHiddenGradient), weight_.main_grad);
+                              saved.allocate(Slot::kHiddenGradient), main_grad, logits_);
   } else {
     Tensor& logits_TV = saved.allocate(Slot::kLogits);
     ops::linear_forward(normed_TH, weight_.weight, logits_TV);
-    ops::cross_entropy_forward_backward(logits_TV, input.label_T, grad_T, loss_T);
+    ops::bounded_cross_entropy(logits_TV, input.label_T, grad_T, logits_, loss_T);
   }
   return loss_T;
 }
@@ -59,18 +59,20 @@ Tensor OutputLayer::backward(Saved& saved, const StepContext& step, const Tensor
     gradient_TH = saved.at(Slot::kHiddenGradient);
   } else {
     const Tensor& dlogits_TV = saved.at(Slot::kLogits);
-    gradient_TH = workspace({hidden.size(0), hidden.size(1)}, hidden);
+    gradient_TH = workspace({hidden.size(0), hidden.size(1)}, weight_.weight);
     ops::linear_dgrad(dlogits_TV, weight_.weight, gradient_TH);
-    const Tensor normed_TH = normed(saved);
-    if (step.weight_grad == WeightGradTiming::kDeferred) {
-      saved.deferred() = {dlogits_TV, normed_TH};
-    } else {
-      ops::linear_wgrad(dlogits_TV, normed_TH, weight_.main_grad);
+    if (training_ == OutputTraining::kTrained) {
+      const Tensor normed_TH = normed(saved);
+      if (step.weight_grad == WeightGradTiming::kDeferred) {
+        saved.deferred() = {dlogits_TV, normed_TH};
+      } else {
+        ops::linear_wgrad(dlogits_TV, normed_TH, weight_.main_grad);
+      }
     }
   }
   Tensor dhidden_TH = workspace({hidden.size(0), hidden.size(1)}, hidden);
   if (dnormed_TH.defined()) gradient_TH.add_(dnormed_TH);
-  ops::rms_norm_backward(gradient_TH, hidden, norm_.weight, rstd, dhidden_TH, ops::Write::kOverwrite, norm_.main_grad);
+  norm_.backward(gradient_TH, hidden, rstd, dhidden_TH, ops::Write::kOverwrite);
   for (const int slot : {Slot::kInput, Slot::kRstd, Slot::kHiddenGradient, Slot::kLogits}) saved.release(slot);
   return dhidden_TH;
 }

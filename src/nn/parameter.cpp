@@ -31,6 +31,13 @@ void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed
     case model::InitKind::kZeros:
       fill(weight, [](std::int64_t) { return 0.0; });
       return;
+    case model::InitKind::kUniform: {
+      const Philox generator(seed, descriptor.name);
+      const double bound = descriptor.init.bound;
+      fill(weight,
+           [&](std::int64_t i) { return bound * (2.0 * generator.uniform(static_cast<std::uint64_t>(i)) - 1.0); });
+      return;
+    }
     case model::InitKind::kNormal: {
       const Philox generator(seed, descriptor.name);
       const double std = descriptor.init.std;

@@ -98,4 +98,12 @@ double softmax_scale(const model::RopeSpec& rope, std::int64_t query_dim) {
   return plain * factor * factor;
 }
 
+double softmax_scale(const model::ModelSpec& spec, std::int64_t query_dim) {
+  const double scale = softmax_scale(spec.rope, query_dim);
+  if (!spec.width_scaling) return scale;
+  const auto size = static_cast<double>(query_dim);
+  const model::WidthScaling& by_width = *spec.width_scaling;
+  return scale * std::sqrt(size) * std::sqrt(by_width.base_head_dim) / std::pow(size, by_width.attention_power);
+}
+
 }  // namespace primus::nn

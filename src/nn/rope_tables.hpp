@@ -21,4 +21,7 @@ RopeTables without_rotation(const RopeTables& rope);
 /// 1/sqrt(query_dim), times m(s, mscale_all_dim)² with YaRN.
 double softmax_scale(const model::RopeSpec& rope, std::int64_t query_dim);
 
+/// The same of a model, whose scales by width may ask for another power of the head size.
+double softmax_scale(const model::ModelSpec& spec, std::int64_t query_dim);
+
 }  // namespace primus::nn

@@ -55,6 +55,10 @@ Router::Router(const model::ModelSpec& spec, const model::NumericPolicy& policy,
     choice_bias_ = find("quantile_bias");
     quantile_sum_E_ = at::zeros({router_.num_experts}, router_values);
   }
+  if (router_.quantile_rule) {
+    margins_EB_ = at::zeros({router_.num_experts, router_.quantile_rule->num_bins}, at::kLong);
+    earlier_margins_EB_ = at::zeros_like(margins_EB_);
+  }
   metrics_.tokens_per_expert_E = at::zeros({router_.num_experts}, weight_.weight.options().dtype(at::kLong));
   metrics_.loss_4 = at::zeros({ops::RouterLoss::kNum}, router_values);
   counted_.num_E.assign(static_cast<std::size_t>(router_.num_experts), 0);
@@ -64,6 +68,7 @@ void Router::reset_metrics() {
   metrics_.tokens_per_expert_E.zero_();
   metrics_.loss_4.zero_();
   if (quantile_sum_E_.defined()) quantile_sum_E_.zero_();
+  if (margins_EB_.defined()) margins_EB_.zero_();
   num_quantiles_ = 0;
   counted_.num_E.assign(counted_.num_E.size(), 0);
   counted_.num_batches = 0;
@@ -102,7 +107,7 @@ ops::RouterOptions Router::options(const StepContext& step) const {
 
 ops::TokenNoise Router::noise(const char* purpose, const StepContext& step) const {
   return {.seed = step.seed,
-          .stream = stream_id(fmt::format("decoder.layers.{}.mlp.router.{}", layer_, purpose)),
+          .stream = repeated_stream(stream_id(fmt::format("decoder.layers.{}.mlp.router.{}", layer_, purpose)), step),
           .first_token = step.first_token};
 }
 
@@ -137,8 +142,9 @@ ops::RouterInput Router::router_input(const Tensor& logits_TE, const StepContext
   ops::RouterInput input{.logits_TE = logits_TE, .is_routed_T = step.is_routed_T};
   if (choice_bias_ != nullptr) input.bias_E = choice_bias_->weight;
   if (router_.losses.global_aux == 0.0 || step.mode == Mode::kEvaluation) return input;
-  if (step.mode == Mode::kTraining) earlier_[step.first_token] = counted_;
-  const Earlier& earlier = earlier_.at(step.first_token);
+  const std::pair pass{step.first_token, step.repetition};
+  if (step.mode == Mode::kTraining) earlier_[pass] = counted_;
+  const Earlier& earlier = earlier_.at(pass);
   input.num_earlier_E = at::empty({router_.num_experts}, at::kLong);
   std::copy(earlier.num_E.begin(), earlier.num_E.end(), input.num_earlier_E.data_ptr<std::int64_t>());
   input.num_earlier_batches = earlier.num_batches;
@@ -177,6 +183,9 @@ void Router::forward(const Tensor& x_TH, Saved& saved, const StepContext& step) 
   if (options.global_aux_loss != 0.0) output.num_balance_E = at::empty({router_.num_experts}, counts);
   if (quantile_sum_E_.defined()) output.quantile_E = at::empty_like(quantile_sum_E_);
   ops::router_forward(router_input(logits_TE, step), options, output);
+  if (margins_EB_.defined() && step.mode == Mode::kTraining) {
+    ops::count_margins(logits_TE, choice_bias_->weight, step.is_routed_T, margin_options(), margins_EB_);
+  }
   count(output, step);
 }
 
@@ -222,22 +231,52 @@ void Router::add_weight_gradients(std::span<const Tensor> deferred) {
   if (bias_ != nullptr) add(*bias_, [&](Tensor& grad) { ops::bias_gradient(dlogits_TE, {}, {}, grad); });
 }
 
+ops::MarginOptions Router::margin_options() const {
+  const model::QuantileRule& rule = *router_.quantile_rule;
+  return {.top_k = router_.top_k,
+          .score_function = score_function(router_),
+          .logit_softcap = router_.logit_softcap,
+          .lowest = rule.lowest,
+          .highest = rule.highest};
+}
+
 void Router::update_bias(comm::Group& data) {
   if (choice_bias_ == nullptr) return;
+  if (router_.assignment == model::RouterSpec::Assignment::kQuantile) return update_to_quantile(data);
+  if (router_.quantile_rule) return update_by_margins(data);
+  update_by_sign(data);
+}
+
+void Router::update_to_quantile(comm::Group& data) {
+  if (num_quantiles_ == 0) return;
   Tensor& bias_E = choice_bias_->weight;
-  if (router_.assignment == model::RouterSpec::Assignment::kQuantile) {
-    if (num_quantiles_ == 0) return;
-    Tensor mean_E = quantile_sum_E_.div(static_cast<double>(num_quantiles_));
-    data.all_reduce_sum(mean_E);
-    mean_E.div_(static_cast<double>(data.size()));
-    bias_E.mul_(router_.quantile_ema).add_(mean_E, 1.0 - router_.quantile_ema);
-    bias_E.sub_(bias_E.mean());  // a common shift chooses nothing
-    return;
-  }
+  Tensor mean_E = quantile_sum_E_.div(static_cast<double>(num_quantiles_));
+  data.all_reduce_sum(mean_E);
+  mean_E.div_(static_cast<double>(data.size()));
+  bias_E.mul_(router_.quantile_ema).add_(mean_E, 1.0 - router_.quantile_ema);
+  bias_E.sub_(bias_E.mean());  // a common shift chooses nothing
+}
+
+void Router::update_by_sign(comm::Group& data) {
+  Tensor& bias_E = choice_bias_->weight;
   Tensor counts_E = metrics_.tokens_per_expert_E.clone();
   data.all_reduce_sum(counts_E);
   const Tensor shortfall_E = counts_E.to(at::kDouble).neg().add(counts_E.to(at::kDouble).mean());
   bias_E.add_(at::sign(shortfall_E).to(bias_E.scalar_type()), router_.expert_bias_rate);
+}
+
+void Router::update_by_margins(comm::Group& data) {
+  const model::QuantileRule& rule = *router_.quantile_rule;
+  earlier_margins_EB_.add_(margins_EB_);
+  if (++num_margin_steps_ < rule.update_interval) return;
+  num_margin_steps_ = 0;
+  data.all_reduce_sum(earlier_margins_EB_);
+  Tensor found_E = at::empty({router_.num_experts}, at::kDouble);
+  ops::quantile_bias(earlier_margins_EB_, margin_options(), found_E);
+  earlier_margins_EB_.zero_();
+  if (rule.centred == model::Part::kPresent) found_E.sub_(found_E.mean());
+  Tensor& bias_E = choice_bias_->weight;
+  bias_E.mul_(rule.ema).add_(found_E.to(bias_E.scalar_type()), 1.0 - rule.ema);
 }
 
 }  // namespace primus::nn

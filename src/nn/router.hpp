@@ -5,6 +5,7 @@
 
 #include "nn/layer.hpp"
 #include "ops/router/noise.hpp"
+#include "ops/router/quantile_rule.hpp"
 #include "ops/router/router.hpp"
 
 namespace primus::nn {
@@ -50,6 +51,11 @@ class Router {
   void fill_with_random_logits(const StepContext& step, Tensor& logits_TE) const;
   ops::RouterInput router_input(const Tensor& logits_TE, const StepContext& step);
   void count(const ops::RouterOutput& output, const StepContext& step);
+  ops::MarginOptions margin_options() const;
+  void update_by_sign(comm::Group& data);
+  void update_to_quantile(comm::Group& data);
+  /// The expert bias from the margins of the steps since it last moved.
+  void update_by_margins(comm::Group& data);
 
   model::RouterSpec router_;
   int layer_;
@@ -59,8 +65,11 @@ class Router {
   RouterMetrics metrics_;
   Tensor quantile_sum_E_;  // of the step's micro-batches
   std::int64_t num_quantiles_ = 0;
-  Earlier counted_;                          // by the step so far
-  std::map<std::int64_t, Earlier> earlier_;  // by the micro-batch's first token
+  Tensor margins_EB_;          // of the step's micro-batches, with a quantile rule
+  Tensor earlier_margins_EB_;  // of the steps since the bias last moved
+  std::int64_t num_margin_steps_ = 0;
+  Earlier counted_;                                          // by the step so far
+  std::map<std::pair<std::int64_t, int>, Earlier> earlier_;  // by the micro-batch's first token and the repetition
 };
 
 }  // namespace primus::nn

@@ -2,7 +2,6 @@
 
 #include "nn/gqa_attention.hpp"
 #include "nn/mla_attention.hpp"
-#include "nn/saved_norm.hpp"
 
 // Legend: T tokens, H hidden.
 namespace primus::nn {
@@ -10,8 +9,8 @@ namespace {
 
 using Slot = model::LayerSlot;
 
-std::string norm_name(int layer, const char* part) {
-  return fmt::format("decoder.layers.{}.{}.weight", layer, part);
+std::string part_name(int layer, const char* part) {
+  return fmt::format("decoder.layers.{}.{}", layer, part);
 }
 
 std::unique_ptr<Sublayer> make_attention(const model::ModelSpec& spec, int layer, ParameterStore& parameters) {
@@ -25,76 +24,93 @@ std::unique_ptr<Sublayer> make_attention(const model::ModelSpec& spec, int layer
 
 TransformerLayer::TransformerLayer(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer,
                                    ParameterStore& parameters)
-    : input_norm_{parameters.get(norm_name(layer, "input_layernorm")), spec.norm_epsilon},
-      middle_norm_{parameters.get(norm_name(layer, "pre_mlp_layernorm")), spec.norm_epsilon},
-      attention_(make_attention(spec, layer, parameters)) {
+    : activations_(ops::to_aten(policy.activations)),
+      residual_(spec.residual_after_norm == model::Part::kPresent ? Residual::kNormedInput : Residual::kInput),
+      attention_{.norm = Norm(spec, part_name(layer, "input_layernorm"), parameters),
+                 .dropout = {spec.dropout.hidden, part_name(layer, "self_attention.dropout")},
+                 .sublayer = make_attention(spec, layer, parameters)},
+      mlp_{.norm = Norm(spec, part_name(layer, "pre_mlp_layernorm"), parameters),
+           .dropout = {spec.dropout.hidden, part_name(layer, "mlp.dropout")},
+           .sublayer = nullptr} {
   if (spec.kind(layer) == model::LayerKind::kMoe) {
     auto moe = std::make_unique<Moe>(spec, policy, layer, parameters);
     moe_ = moe.get();
-    mlp_ = std::move(moe);
+    mlp_.sublayer = std::move(moe);
   } else {
-    mlp_ = std::make_unique<Mlp>(spec, fmt::format("decoder.layers.{}.mlp", layer), model::MlpSlot::kPreActivation,
-                                 parameters);
+    mlp_.sublayer = std::make_unique<Mlp>(spec, part_name(layer, "mlp"), model::MlpSlot::kPreActivation, parameters);
   }
+}
+
+void TransformerLayer::half_forward(const Half& half, const Tensor& input, const Tensor& normed_TH, Saved& saved,
+                                    const StepContext& step, Tensor& residual_TH) {
+  residual_TH.copy_(residual_ == Residual::kInput ? input : normed_TH);
+  if (residual_TH.scalar_type() == activations_ && !half.dropout.is_on(step)) {
+    return half.sublayer->forward(normed_TH, saved, step, residual_TH);
+  }
+  Tensor output_TH = activation_like(input).zero_();
+  half.sublayer->forward(normed_TH, saved, step, output_TH);
+  half.dropout.apply(output_TH, step, residual_TH, ops::Write::kAccumulate);
 }
 
 void TransformerLayer::attention_half(Saved& saved, const StepContext& step, Tensor& normed_TH) {
   const Tensor& input = saved.at(Slot::kInput);
-  ops::rms_norm_forward(input, input_norm_.weight.weight, input_norm_.epsilon, normed_TH,
-                        saved.allocate(Slot::kInputRstd));
-  Tensor& middle = saved.allocate(Slot::kMiddle);
-  middle.copy_(input);
-  attention_->forward(normed_TH, saved.child(Slot::kAttention), step, middle);
+  attention_.norm.forward(input, Slot::kInputRstd, saved, normed_TH);
+  half_forward(attention_, input, normed_TH, saved.child(Slot::kAttention), step, saved.allocate(Slot::kMiddle));
   if (step.mode == Mode::kTraining) saved.child(Slot::kAttention).drop_remade();
 }
 
 void TransformerLayer::forward(Saved& saved, const StepContext& step, Tensor& output_TH) {
-  const Tensor& input = saved.at(Slot::kInput);
-  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
+  Tensor normed_TH = activation_like(saved.at(Slot::kInput));
   attention_half(saved, step, normed_TH);
   const Tensor& middle = saved.at(Slot::kMiddle);
-  ops::rms_norm_forward(middle, middle_norm_.weight.weight, middle_norm_.epsilon, normed_TH,
-                        saved.allocate(Slot::kMiddleRstd));
-  output_TH.copy_(middle);
-  mlp_->forward(normed_TH, saved.child(Slot::kMlp), step, output_TH);
+  mlp_.norm.forward(middle, Slot::kMiddleRstd, saved, normed_TH);
+  half_forward(mlp_, middle, normed_TH, saved.child(Slot::kMlp), step, output_TH);
   if (step.mode == Mode::kTraining) saved.drop_remade();
 }
 
 void TransformerLayer::restore(Saved& saved, const StepContext& step) {
   if (!saved.is_missing(Slot::kMiddle)) return;
-  const Tensor& input = saved.at(Slot::kInput);
-  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
+  Tensor normed_TH = activation_like(saved.at(Slot::kInput));
   attention_half(saved, recomputing(step), normed_TH);
 }
 
-Tensor TransformerLayer::half_backward(Tensor dy_TH, Sublayer& sublayer, const Norm& norm, int input_slot,
-                                       int rstd_slot, int child, Saved& saved, const StepContext& step) {
+Tensor TransformerLayer::half_backward(Tensor dy_TH, Half& half, int input_slot, int rstd_slot, int child, Saved& saved,
+                                       const StepContext& step) {
   const Tensor input = saved.at(input_slot);
-  Tensor normed_TH = workspace({input.size(0), input.size(1)}, input);
-  norm_once(input, norm.weight.weight, norm.epsilon, rstd_slot, saved, normed_TH);
+  Tensor normed_TH = activation_like(input);
+  half.norm.forward(input, rstd_slot, saved, normed_TH);
   const Tensor rstd = saved.at(rstd_slot);
-  sublayer.restore(normed_TH, saved.child(child), recomputing(step));
-  Tensor dnormed_TH = workspace({input.size(0), input.size(1)}, input);
-  sublayer.backward(dy_TH, normed_TH, saved.child(child), step, dnormed_TH);
-  // A deferred weight gradient still reads dy_TH: the sum then goes into a copy.
-  Tensor dx_TH = step.weight_grad == WeightGradTiming::kDeferred ? dy_TH.clone() : std::move(dy_TH);
-  ops::rms_norm_backward(dnormed_TH, input, norm.weight.weight, rstd, dx_TH, ops::Write::kAccumulate,
-                         norm.weight.main_grad);
+  half.sublayer->restore(normed_TH, saved.child(child), recomputing(step));
+  Tensor doutput_TH = dy_TH.to(activations_);
+  if (half.dropout.is_on(step)) {
+    doutput_TH = activation_like(dy_TH);
+    half.dropout.apply(dy_TH.to(activations_), step, doutput_TH, ops::Write::kOverwrite);
+  }
+  Tensor dnormed_TH = activation_like(input);
+  half.sublayer->backward(doutput_TH, normed_TH, saved.child(child), step, dnormed_TH);
+  // A deferred weight gradient still reads its gradient: the sum then goes into a copy.
+  const bool is_read_later = step.weight_grad == WeightGradTiming::kDeferred && doutput_TH.is_same(dy_TH);
+  doutput_TH.reset();
+  Tensor dx_TH = is_read_later ? dy_TH.clone() : std::move(dy_TH);
+  if (residual_ == Residual::kInput) {
+    half.norm.backward(dnormed_TH, input, rstd, dx_TH, ops::Write::kAccumulate);
+  } else {
+    half.norm.backward(dx_TH.add_(dnormed_TH), input, rstd, dx_TH, ops::Write::kOverwrite);
+  }
   saved.release(input_slot);
   saved.release(rstd_slot);
   return dx_TH;
 }
 
 Tensor TransformerLayer::backward(Tensor dy_TH, Saved& saved, const StepContext& step) {
-  Tensor dmiddle_TH =
-      half_backward(std::move(dy_TH), *mlp_, middle_norm_, Slot::kMiddle, Slot::kMiddleRstd, Slot::kMlp, saved, step);
-  return half_backward(std::move(dmiddle_TH), *attention_, input_norm_, Slot::kInput, Slot::kInputRstd,
-                       Slot::kAttention, saved, step);
+  Tensor dmiddle_TH = half_backward(std::move(dy_TH), mlp_, Slot::kMiddle, Slot::kMiddleRstd, Slot::kMlp, saved, step);
+  return half_backward(std::move(dmiddle_TH), attention_, Slot::kInput, Slot::kInputRstd, Slot::kAttention, saved,
+                       step);
 }
 
 void TransformerLayer::weight_grad(Saved& saved) {
-  mlp_->weight_grad(saved.child(Slot::kMlp));
-  attention_->weight_grad(saved.child(Slot::kAttention));
+  mlp_.sublayer->weight_grad(saved.child(Slot::kMlp));
+  attention_.sublayer->weight_grad(saved.child(Slot::kAttention));
 }
 
 }  // namespace primus::nn

@@ -1,8 +1,11 @@
 #pragma once
 // One layer: x1 = x + attention(norm(x)); x2 = x1 + mlp(norm(x1)). The residual stream's tensors are what is kept; the
-// normed inputs are made again in backward.
+// normed inputs are made again in backward. With residuals after the norm x1 = norm(x) + attention(norm(x)), and x2
+// alike.
 #include "nn/layer.hpp"
 #include "nn/moe.hpp"
+#include "nn/norm.hpp"
+#include "nn/residual_dropout.hpp"
 
 namespace primus::nn {
 
@@ -23,25 +26,35 @@ class TransformerLayer {
 
   void weight_grad(Saved& saved);
 
+  Sublayer& attention() { return *attention_.sublayer; }
   /// nullptr in a dense layer.
   Moe* moe() { return moe_; }
 
  private:
-  struct Norm {
-    Parameter& weight;
-    double epsilon;
+  /// A sublayer with the norm before it and what happens to its output on the way into the residual stream.
+  struct Half {
+    Norm norm;
+    ResidualDropout dropout;
+    std::unique_ptr<Sublayer> sublayer;
   };
+  /// residual_TH (overwritten): what the sublayer's output is added to, and that output.
+  void half_forward(const Half& half, const Tensor& input, const Tensor& normed_TH, Saved& saved,
+                    const StepContext& step, Tensor& residual_TH);
   /// saved's kMiddle from its kInput; `normed_TH` is scratch.
   void attention_half(Saved& saved, const StepContext& step, Tensor& normed_TH);
   /// One half of the layer, backwards: a sublayer and the norm before it.
-  Tensor half_backward(Tensor dy_TH, Sublayer& sublayer, const Norm& norm, int input_slot, int rstd_slot, int child,
-                       Saved& saved, const StepContext& step);
+  Tensor half_backward(Tensor dy_TH, Half& half, int input_slot, int rstd_slot, int child, Saved& saved,
+                       const StepContext& step);
+  /// An uninitialised tensor of this shape in the type that sublayers compute in.
+  Tensor activation_like(const Tensor& x_TH) const {
+    return at::empty(x_TH.sizes(), x_TH.options().dtype(activations_));
+  }
 
-  Norm input_norm_;
-  Norm middle_norm_;
-  std::unique_ptr<Sublayer> attention_;
-  std::unique_ptr<Sublayer> mlp_;
-  Moe* moe_ = nullptr;  // mlp_ in an MoE layer
+  at::ScalarType activations_;  // the residual stream may be wider
+  enum class Residual { kInput, kNormedInput } residual_;
+  Half attention_;
+  Half mlp_;
+  Moe* moe_ = nullptr;  // mlp_'s sublayer in an MoE layer
 };
 
 }  // namespace primus::nn

@@ -24,6 +24,7 @@ enum class Zone : int {
   kPermute,
   kSwiglu,
   kBias,
+  kDropout,
   kEmbedding,
   kLoss,
   kGradientNorm,

@@ -1,5 +1,7 @@
 #include "train/device_support.hpp"
 
+#include "config/parse.hpp"
+
 namespace primus::train {
 namespace {
 
@@ -8,15 +10,44 @@ namespace {
                   ExitCode::kWrongInput);
 }
 
+/// Keys whose CUDA twin is not there, with the value that a GPU knows.
+struct Row {
+  const char* key;
+  const char* known;
+};
+constexpr Row kRows[] = {{"fp16", "false"},
+                         {"grad_reduce_in_bf16", "false"},
+                         {"optimizer", "adam"},
+                         {"rerun_mode", "disabled"},
+                         {"hidden_dropout", "0.0"},
+                         {"attention_dropout", "0.0"},
+                         {"normalization", "RMSNorm"},
+                         {"apply_layernorm_1p", "false"},
+                         {"apply_residual_connection_post_layernorm", "false"},
+                         {"fp32_residual_connection", "false"},
+                         {"final_logit_softcapping", "null"},
+                         {"use_mup", "false"},
+                         {"logit_dtype", "null"},
+                         {"qk_clip", "false"},
+                         {"optimizer_cpu_offload", "false"},
+                         {"moe_latent_size", "null"},
+                         {"mtp_hsm", "false"},
+                         {"mtp_detach_heads", "false"},
+                         {"mtp_use_repeated_layer", "false"},
+                         {"moe_router_bias_update_rule", "sign"},
+                         {"swiglu_limit", "null"},
+                         {"activation_situ_beta", "null"},
+                         {"moe_mlp_glu_interleave_size", "null"},
+                         {"moe_shared_expert_glu_interleave_size", "null"}};
+
 }  // namespace
 
 void require_device_support(const config::Experiment& experiment, at::Device device) {
   if (!device.is_cuda()) return;
-  for (const char* key : {"fp16", "grad_reduce_in_bf16"}) {
-    if (experiment.get_bool(key)) refuse(key, "true", "it is false");
-  }
-  if (const std::string optimizer = experiment.get_string("optimizer"); optimizer != "adam") {
-    refuse("optimizer", optimizer, "it is adam");
+  for (const Row& row : kRows) {
+    const config::Value& value = experiment.setting(row.key).value;
+    if (value == config::parse_value(row.known)) continue;
+    refuse(row.key, config::to_text(value), fmt::format("it is {}", row.known));
   }
   if (!experiment.get_bool("use_precision_aware_optimizer")) return;
   for (const char* key : {"main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"}) {

@@ -7,6 +7,9 @@
 namespace primus::train {
 namespace {
 
+// USR1 is what batch systems send some time before they end a job.
+constexpr int kCaught[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+
 volatile std::sig_atomic_t pending_signal = 0;
 
 void on_signal(int signal) {
@@ -15,15 +18,13 @@ void on_signal(int signal) {
   // Only write() is allowed here; whether the text arrives does not matter.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
   // The next one of either kind finds the default action: it ends the process.
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int caught : kCaught) std::signal(caught, SIG_DFL);
 }
 
 }  // namespace
 
 void catch_interrupts() {
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  for (const int caught : kCaught) std::signal(caught, on_signal);
 }
 
 int pending_interrupt() {

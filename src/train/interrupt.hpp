@@ -2,7 +2,7 @@
 // Asked to stop by a signal: the step in progress is finished first; a second signal ends the process at once.
 namespace primus::train {
 
-/// Catch SIGINT and SIGTERM from now on.
+/// Catch SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 from now on.
 void catch_interrupts();
 
 /// The signal that asked the run to stop; 0: none.

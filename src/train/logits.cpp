@@ -8,10 +8,11 @@
 #include "checkpoint/refuse.hpp"
 #include "model/architecture.hpp"
 #include "nn/model.hpp"
+#include "nn/norm.hpp"
 #include "nn/rope_tables.hpp"
 #include "ops/allocator.hpp"
+#include "ops/cross_entropy/cross_entropy.hpp"
 #include "ops/gemm/gemm.hpp"
-#include "ops/rms_norm/rms_norm.hpp"
 #include "train/initial_weights.hpp"
 
 // Legend: B sequences, S sequence length, T = B·S, H hidden, V vocabulary.
@@ -102,6 +103,7 @@ void refuse_unbuilt(const checkpoint::StoredModel& stored) {
 /// The logits and the mean loss alone: what balances experts in a training, and further depths, are no part of them.
 model::ModelSpec without_extras(model::ModelSpec spec) {
   spec.num_mtp_layers = 0;
+  spec.dropout = {};
   if (spec.moe) spec.moe->router.losses = {};
   return spec;
 }
@@ -122,12 +124,13 @@ Tensor logits(nn::Saved& saved, const model::ModelSpec& spec, nn::ParameterStore
   nn::Saved& output = saved.child(static_cast<int>(spec.num_layers()));
   const Tensor& hidden_TH = output.at(model::OutputSlot::kInput);
   Tensor normed_TH = at::empty(hidden_TH.sizes(), hidden_TH.options());
-  ops::rms_norm_apply(hidden_TH, parameters.get("decoder.final_layernorm.weight").weight,
-                      output.at(model::OutputSlot::kRstd), normed_TH);
+  nn::Norm(spec, "decoder.final_layernorm", parameters)
+      .apply(hidden_TH, output.at(model::OutputSlot::kRstd), normed_TH);
   const bool is_tied = spec.output_weight == model::OutputWeight::kTiedToEmbedding;
   const Tensor& weight = parameters.get(is_tied ? "embedding.word_embeddings.weight" : "output_layer.weight").weight;
   Tensor logits_TV = at::empty({batch.num_tokens(), weight.size(0)}, hidden_TH.options());
   ops::linear_forward(normed_TH, weight, logits_TV);
+  ops::bound_logits({.scale = spec.logits.scale, .softcap = spec.logits.softcap}, logits_TV);
   return logits_TV.narrow(1, 0, spec.vocab_size).reshape({batch.num_sequences, batch.seq_length, spec.vocab_size});
 }
 

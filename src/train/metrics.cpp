@@ -31,7 +31,7 @@ engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads) {
 std::string console_line(const IterationRecord& record) {
   std::string line = fmt::format(
       " iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} |"
-      " throughput per device (TFLOP/s/device): {:.4f} | tokens/s/device: {:.1f} | learning rate: {:.6E} |"
+      " throughput per GPU (TFLOP/s/GPU): {:.4f} | tokens/s/GPU: {:.1f} | learning rate: {:.6E} |"
       " global batch size: {:5d} | lm loss: {:.6E} |",
       record.iteration, record.train_iters, record.consumed_samples, record.elapsed_ms, record.tflops,
       record.tokens_per_s, record.learning_rate, record.global_batch_size, record.lm_loss);
@@ -41,6 +41,8 @@ std::string console_line(const IterationRecord& record) {
   if (record.load_balancing_loss) line += fmt::format(" load_balancing_loss: {:.6E} |", *record.load_balancing_loss);
   if (record.z_loss) line += fmt::format(" z_loss: {:.6E} |", *record.z_loss);
   line += fmt::format(" loss scale: {:.1f} | grad norm: {:.3f} |", record.loss_scale, record.grad_norm);
+  if (record.num_zero_gradients) line += fmt::format(" num zeros: {} |", *record.num_zero_gradients);
+  if (record.params_norm) line += fmt::format(" params norm: {:.3f} |", *record.params_norm);
   if (!record.expert_loads.empty()) {
     const engine::ExpertLoad worst = worst_load(record.expert_loads);
     line +=
@@ -77,6 +79,8 @@ std::string json_line(const IterationRecord& record) {
   if (record.z_loss) json["z_loss"] = number(*record.z_loss);
   json["loss_scale"] = number(record.loss_scale);
   json["grad_norm"] = number(record.grad_norm);
+  if (record.num_zero_gradients) json["num_zero_gradients"] = *record.num_zero_gradients;
+  if (record.params_norm) json["params_norm"] = number(*record.params_norm);
   json["skipped_iterations"] = record.num_skipped;
   json["nan_iterations"] = record.num_nan;
   json["memory_peak_bytes"] = record.held_bytes;
@@ -96,6 +100,7 @@ std::string json_line(const IterationRecord& record) {
 std::string json_line(const EvaluationRecord& record) {
   nlohmann::ordered_json json;
   json["iteration"] = record.iteration;
+  json["consumed_samples"] = record.consumed_samples;
   json["eval_split"] = record.split;
   json["eval_loss"] = number(record.loss);
   json["eval_tokens"] = record.num_tokens;

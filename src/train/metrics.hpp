@@ -24,7 +24,9 @@ struct IterationRecord {
   std::optional<double> z_loss;
   double loss_scale = 1.0;
   double grad_norm = 0.0;
-  std::int64_t num_skipped = 0;  // in the log interval
+  std::optional<double> params_norm;               // log_params_norm
+  std::optional<std::int64_t> num_zero_gradients;  // log_num_zeros_in_grad
+  std::int64_t num_skipped = 0;                    // in the log interval
   std::int64_t num_nan = 0;
   std::int64_t held_bytes = 0;  // peak since the last record
   std::int64_t reserved_bytes = 0;
@@ -33,6 +35,7 @@ struct IterationRecord {
 
 struct EvaluationRecord {
   std::int64_t iteration = 0;
+  std::int64_t consumed_samples = 0;
   std::string split;
   double loss = 0.0;
   std::int64_t num_tokens = 0;

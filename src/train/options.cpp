@@ -1,10 +1,40 @@
 #include "train/options.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.hpp"
+#include "config/number_list.hpp"
+#include "config/tokenizer_facts.hpp"
 #include "data/tokenizer.hpp"
 
 namespace primus::train {
 namespace {
+
+/// The end-of-document id; the tokenizer's files are read only where the run needs it.
+std::int64_t end_of_document(const config::Experiment& experiment) {
+  const std::string type = experiment.get_optional_string("tokenizer_type").value_or("");
+  if (type == "NullTokenizer") {
+    if (const auto eod = experiment.get_optional_int("null_tokenizer_eod_id")) return *eod;
+  }
+  if (!config::has_tokenizer_files(type)) {
+    return data::make_plain_tokenizer({.type = type, .model = "", .vocab_size = experiment.get_int("vocab_size")})
+        ->eod();
+  }
+  constexpr std::array<std::string_view, 3> kReaders = {"eod_mask_loss", "reset_position_ids", "reset_attention_mask"};
+  const auto* const reader =
+      std::find_if(kReaders.begin(), kReaders.end(), [&](std::string_view key) { return experiment.get_bool(key); });
+  if (reader == kReaders.end()) return data::kNoEod;
+  const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
+  const config::TokenizerFiles files =
+      config::find_tokenizer_files({type, text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+  const auto eod = files.kind == config::TokenizerKind::kNone ? std::nullopt : config::read_tokenizer_facts(files).eod;
+  if (eod) return *eod;
+  throw ConfigError({{.key = std::string(*reader),
+                      .message = "needs the id that ends a document, which the tokenizer's files do not tell",
+                      .expected = "an eos_token in a tokenizer_config.json beside the tokenizer",
+                      .found = text("tokenizer_model")}});
+}
 
 data::DataOptions data_options(const config::Experiment& experiment, const RunOptions& options) {
   data::DataOptions data;
@@ -17,14 +47,13 @@ data::DataOptions data_options(const config::Experiment& experiment, const RunOp
   data.seed = static_cast<std::int64_t>(options.seed);
   data.seq_length = options.seq_length;
   data.requested = data::requested_samples({.train_iters = options.train_iters,
-                                            .train_samples = std::nullopt,
-                                            .global_batch_size = options.global_batch_size,
+                                            .train_samples = options.batch_sizes.samples_of(options.train_iters),
+                                            .global_batch_size = options.evaluation.global_batch_size,
                                             .eval_interval = options.eval_interval.value_or(0),
                                             .eval_iters = options.eval_iters});
-  const auto tokenizer = data::make_tokenizer(
-      {.type = experiment.get_string("tokenizer_type"), .model = "", .vocab_size = experiment.get_int("vocab_size")});
+  if (options.evaluation.extent == EvaluationOptions::Extent::kWholeSplit) data.requested.valid.reset();  // one epoch
   data.vocab_size = experiment.get_int("vocab_size");
-  data.eod = tokenizer->eod();
+  data.eod = end_of_document(experiment);
   data.eod_mask_loss = experiment.get_bool("eod_mask_loss");
   data.reset_position_ids = experiment.get_bool("reset_position_ids");
   data.reset_attention_mask = experiment.get_bool("reset_attention_mask");
@@ -32,6 +61,39 @@ data::DataOptions data_options(const config::Experiment& experiment, const RunOp
                              ? data::DataloaderType::kCyclic
                              : data::DataloaderType::kSingle;
   return data;
+}
+
+EvaluationOptions evaluation_options(const config::Experiment& experiment) {
+  const std::int64_t micro = experiment.get_int("micro_batch_size");
+  return {.global_batch_size = experiment.get_optional_int("eval_global_batch_size")
+                                   .value_or(experiment.get_int("global_batch_size") / micro * micro),
+          .micro_batch_size = experiment.get_optional_int("eval_micro_batch_size").value_or(micro),
+          .first_iteration = experiment.get_optional_int("start_eval_at_iter").value_or(0),
+          .extent = experiment.get_bool("full_validation") ? EvaluationOptions::Extent::kWholeSplit
+                                                           : EvaluationOptions::Extent::kBatches};
+}
+
+engine::RerunSettings rerun_settings(const config::Experiment& experiment, std::uint64_t seed) {
+  const std::string mode = experiment.get_string("rerun_mode");
+  const std::string injection = experiment.get_string("error_injection_type");
+  return {.mode = mode == "validate_results" ? engine::RerunMode::kValidate
+                  : mode == "report_stats"   ? engine::RerunMode::kReport
+                                             : engine::RerunMode::kDisabled,
+          .injection_rate = experiment.get_int("error_injection_rate"),
+          .injection = injection == "correct_result"    ? engine::InjectedError::kCorrectResult
+                       : injection == "transient_error" ? engine::InjectedError::kTransientError
+                                                        : engine::InjectedError::kPersistentError,
+          .seed = seed};
+}
+
+std::vector<std::int64_t> integers(const config::Experiment& experiment, const char* key) {
+  std::vector<std::int64_t> numbers;
+  for (const double number : config::numbers_of(experiment.setting(key).value)) numbers.push_back(std::llround(number));
+  return numbers;
+}
+
+Watch watch(const config::Experiment& experiment, const char* key) {
+  return experiment.get_bool(key) ? Watch::kOn : Watch::kOff;
 }
 
 /// Only half precision needs its loss scaled: bf16 has fp32's exponent.
@@ -59,11 +121,22 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.global_batch_size = experiment.get_int("global_batch_size");
   options.micro_batch_size = experiment.get_int("micro_batch_size");
   options.seq_length = experiment.get_int("seq_length");
+  options.batch_sizes = BatchSizes::from(experiment);
   const auto samples = experiment.get_optional_int("train_samples");
-  options.train_iters = samples ? *samples / options.global_batch_size : experiment.get_int("train_iters");
+  options.train_iters = samples ? options.batch_sizes.steps_of(*samples) : experiment.get_int("train_iters");
+  options.passed_over = integers(experiment, "iterations_to_skip");
+  options.kind = experiment.get_bool("skip_train") ? RunKind::kEvaluation : RunKind::kTraining;
+  options.evaluation = evaluation_options(experiment);
+  options.loss_watch = watch(experiment, "check_for_spiky_loss");
+  options.gradient_watch = watch(experiment, "check_for_large_grads");
   options.eval_iters = experiment.get_int("eval_iters");
   if (options.eval_iters > 0) options.eval_interval = experiment.get_optional_int("eval_interval");
   options.exit_interval = experiment.get_optional_int("exit_interval");
+  constexpr double kSecondsPerMinute = 60.0;
+  if (const auto minutes = experiment.get_optional_int("exit_duration_in_mins"))
+    options.exit_after_s = static_cast<double>(*minutes) * kSecondsPerMinute;
+  options.save = save_options(experiment);
+  options.tensorboard = tensorboard_options(experiment);
   options.log_interval = experiment.get_int("log_interval");
   options.log_avg_skip_iterations = experiment.get_int("log_avg_skip_iterations");
   options.on_nonfinite =
@@ -71,6 +144,9 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.weight_decay = weight_decay_schedule(experiment, options.train_samples());
   options.per_layer_log =
       experiment.get_bool("moe_per_layer_logging") ? RunOptions::PerLayerLog::kYes : RunOptions::PerLayerLog::kNo;
+  if (experiment.get_bool("log_params_norm")) options.params_norm = RunOptions::LogNorm::kYes;
+  if (experiment.get_bool("log_num_zeros_in_grad")) options.gradient_zeros = RunOptions::LogZeros::kYes;
+  options.memory_interval = experiment.get_optional_int("log_memory_interval");
   options.determinism =
       experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;
   options.zone_timers = experiment.get_int("timing_log_level") > 0 ? ops::ZoneTimers::kOn : ops::ZoneTimers::kOff;
@@ -82,7 +158,8 @@ RunOptions run_options(const config::Experiment& experiment) {
                   .clip_grad = experiment.get_double("clip_grad"),
                   .seed = options.seed,
                   .recompute = model::recompute_spec(experiment, model::build_model_spec(experiment)),
-                  .loss_scale = loss_scale_settings(experiment)};
+                  .loss_scale = loss_scale_settings(experiment),
+                  .rerun = rerun_settings(experiment, options.seed)};
   options.learning_rate = learning_rate_schedule(experiment, options.train_samples());
   options.end_learning_rate = end_learning_rate_schedule(experiment, options.train_samples());
   // A depth's mask ends where the main loss's does, or where attention does.

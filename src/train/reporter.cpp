@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -31,8 +33,27 @@ const std::string& existing_folder(const std::string& path) {
   return path;
 }
 
-std::ofstream open_fresh(const std::string& path) {
-  std::ofstream out(path, std::ios::trunc);
+/// Does the record belong to the part of the run that stays? Half a line and what a run's end adds do not.
+bool is_up_to(const std::string& line, std::int64_t last_iteration) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("iteration") || !json["iteration"].is_number_integer()) return false;
+  return json["iteration"].get<std::int64_t>() <= last_iteration;
+}
+
+/// Leaves the records of the first iterations in the file.
+const std::string& cut_records(const std::string& path, std::int64_t last_iteration) {
+  std::string kept;
+  if (last_iteration > 0 && std::filesystem::exists(path)) {
+    for (const std::string& line : split(read_file(path), '\n')) {
+      if (is_up_to(line, last_iteration)) kept += line + "\n";
+    }
+  }
+  write_file(path, kept);
+  return path;
+}
+
+std::ofstream open_for(const std::string& path, std::ios::openmode mode) {
+  std::ofstream out(path, mode);
   if (!out) throw UserError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   return out;
 }
@@ -48,10 +69,10 @@ std::string time_stamp() {
 
 }  // namespace
 
-Reporter::Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer)
+Reporter::Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer, std::int64_t last_iteration)
     : lock_(existing_folder(run_folder)),
-      metrics_(open_fresh(run_folder + "/metrics.jsonl")),
-      log_(open_fresh(run_folder + "/log.txt")),
+      metrics_(open_for(cut_records(run_folder + "/metrics.jsonl", last_iteration), std::ios::app)),
+      log_(open_for(run_folder + "/log.txt", last_iteration > 0 ? std::ios::app : std::ios::trunc)),
       per_layer_(per_layer),
       has_terminal_(::isatty(STDERR_FILENO) != 0) {}
 
@@ -66,8 +87,15 @@ void Reporter::message(const std::string& text) {
   log(text);
 }
 
+void Reporter::alarm(const std::string& text) {
+  clear_bar();
+  std::fputs((text + "\n").c_str(), stderr);
+  log(text);
+}
+
 void Reporter::log(const std::string& text) {
   log_ << text << std::endl;
+  log_.clear();  // a full disk is told of where the records are written
 }
 
 void Reporter::iteration(const IterationRecord& record) {
@@ -84,6 +112,7 @@ void Reporter::evaluation(const EvaluationRecord& record) {
   message(fmt::format(" {} validation loss at iteration {} | {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} |",
                       time_stamp(), record.iteration, record.split, record.loss,
                       std::exp(std::min(record.loss, 20.0))));
+  if (tensorboard_) tensorboard_->evaluation(record);
   write_json(json_line(record));
 }
 
@@ -94,9 +123,29 @@ void Reporter::baseline(const data::NgramBaseline& baseline) {
                          baseline.bigram_nats));
 }
 
+void Reporter::open_tensorboard(const TensorBoardOptions& options, const std::string& experiment,
+                                const RunPosition& position) {
+  if (!options.folder.empty()) tensorboard_ = std::make_unique<TensorBoard>(options, experiment, position);
+}
+
+void Reporter::step(const IterationRecord& record) {
+  tensorboard_->step(record);
+}
+
 void Reporter::write_json(const std::string& line) {
+  // After half a line, one of its own, which readers pass over.
+  if (has_lost_records_) metrics_ << '\n';
   metrics_ << line << std::endl;
-  if (!metrics_) throw UserError(fmt::format("metrics.jsonl: writing failed: {}", std::strerror(errno)));
+  const bool is_written = static_cast<bool>(metrics_) && (!tensorboard_ || tensorboard_->flush());
+  if (!is_written) tell_lost("metrics.jsonl or TensorBoard's file");
+  metrics_.clear();
+  has_lost_records_ = !is_written;
+}
+
+void Reporter::tell_lost(const std::string& what) {
+  if (has_lost_records_) return;
+  alarm(fmt::format("ERROR: {}: writing failed: {}; training goes on, records wait for room and may be lost", what,
+                    std::strerror(errno)));
 }
 
 void Reporter::progress(std::int64_t done, std::int64_t total, double loss, double seconds_left) {

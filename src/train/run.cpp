@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 
@@ -24,6 +25,10 @@ std::string_view text_of(EndOfRun end) {
       return "all iterations done";
     case EndOfRun::kExitInterval:
       return "stopped at exit_interval";
+    case EndOfRun::kExitDuration:
+      return "stopped at exit_duration_in_mins";
+    case EndOfRun::kEvaluated:
+      return "evaluated, and trained nothing (skip_train)";
     case EndOfRun::kInterrupted:
       return "stopped by a signal after a whole step";
   }
@@ -36,7 +41,7 @@ std::string opening(const config::Experiment& experiment, const model::ModelSpec
   std::string depths;
   if (spec.num_mtp_layers > 0) {
     depths = fmt::format(" and {} in prediction depths",
-                         format_count(spec.num_mtp_layers * model::count_mtp_parameters(spec)));
+                         format_count(spec.num_mtp_parameter_sets() * model::count_mtp_parameters(spec)));
   }
   return fmt::format("{}: {} parameters ({} active){}, {} layers ({} MoE), {:.4g} MFLOP a token in training, {}",
                      experiment.exp_name, format_count(count.total), format_count(count.active), depths,
@@ -95,8 +100,9 @@ void print_summary(Reporter& reporter, const RunSummary& summary, const data::Da
   reporter.message("");
   reporter.message(fmt::format("summary: {} ({} iterations in {}, {} skipped)", text_of(summary.end),
                                summary.num_iterations, format_duration(summary.seconds), summary.num_skipped));
-  reporter.message(fmt::format("  training loss {:.4f} -> {:.4f}, {:.0f} tokens/s/device", summary.first_loss,
-                               summary.last_loss, summary.tokens_per_s));
+  if (summary.num_iterations > 0)
+    reporter.message(fmt::format("  training loss {:.4f} -> {:.4f}, {:.0f} tokens/s/device", summary.first_loss,
+                                 summary.last_loss, summary.tokens_per_s));
   if (summary.valid_loss) reporter.message(fmt::format("  validation loss {:.4f}", *summary.valid_loss));
   if (summary.valid_loss && summary.end == EndOfRun::kAllSteps) {
     if (const auto counts = baseline(data)) reporter.baseline(*counts);
@@ -130,6 +136,12 @@ RunSummary logged(Reporter& reporter, const std::function<RunSummary()>& run) {
   }
 }
 
+/// As the launcher wrote it for people, else as the worker reads it.
+std::string experiment_text(const config::Experiment& experiment, const std::string& run_folder) {
+  const std::filesystem::path yaml = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
+  return std::filesystem::exists(yaml) ? read_file(yaml) : experiment.to_json();
+}
+
 }  // namespace
 
 RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice choice) {
@@ -140,15 +152,27 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   const at::Device device = ops::select_device(choice, why_cpu);
   ops::set_determinism(device, options.determinism);
   Trainer trainer(experiment, device);
-  Reporter reporter(options.run_folder, options.per_layer_log);
+  const bool is_continued = trainer.start().own_run == Start::OwnRun::kContinued;
+  Reporter reporter(options.run_folder, options.per_layer_log, is_continued ? trainer.first_iteration() : 0);
+  const Position& done = trainer.start().position;
+  reporter.open_tensorboard(options.tensorboard, experiment_text(experiment, options.run_folder),
+                            {is_continued ? done.iteration : 0, done.consumed_samples});
   if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));
   // Only with the timers on: they are there to see, not to be fast.
   void (*wait)() = nullptr;
   if (device.is_cuda()) wait = [] { ops::synchronize(at::kCUDA); };
   ops::set_zone_timers(options.zone_timers, wait);
   reporter.message(opening(experiment, trainer.spec(), device));
-  if (!trainer.start().empty()) reporter.message(trainer.start());
+  if (!trainer.start().message.empty()) reporter.message(trainer.start().message);
   if (wants_detail()) reporter.message(detail(experiment, trainer, device));
+  if (options.kind == RunKind::kTraining && trainer.first_iteration() >= options.train_iters) {
+    reporter.message(
+        fmt::format("nothing to do: iteration {} of {} is done. A larger train_iters goes on, auto_continue_train: "
+                    "false or another "
+                    "exp_name starts anew",
+                    trainer.first_iteration(), options.train_iters));
+    return {};
+  }
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });
   if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));
   print_summary(reporter, summary, options.data, device);

@@ -1,14 +1,20 @@
 #include "train/trainer.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <filesystem>
 
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "model/flops.hpp"
+#include "ops/adamw/adamw.hpp"
 #include "ops/device.hpp"
+#include "schedule/algorithms.hpp"
 #include "train/batches.hpp"
 #include "train/device_support.hpp"
-#include "train/initial_weights.hpp"
 #include "train/interrupt.hpp"
+#include "train/schedule_settings.hpp"
 
 namespace primus::train {
 namespace {
@@ -19,31 +25,46 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-schedule::Schedule verified_schedule(std::int64_t num_micro_batches) {
-  schedule::Schedule table =
-      schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = static_cast<int>(num_micro_batches)});
-  schedule::verify(table);
-  return table;
+std::string launchers_yaml(const std::string& run_folder) {
+  const std::filesystem::path path = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
+  return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
+
+/// Of the trained weights.
+double parameters_norm(const nn::ParameterStore& parameters) {
+  at::Tensor square_sum_1 = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()));
+  for (const auto& parameter : parameters.all()) {
+    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
+  }
+  return std::sqrt(square_sum_1.item<double>());
+}
+
+std::int64_t num_zero_gradients(const nn::ParameterStore& parameters) {
+  std::int64_t num_zeros = 0;
+  for (const auto& parameter : parameters.all()) {
+    const at::Tensor& gradient = parameter->gradient();
+    if (gradient.defined()) num_zeros += gradient.eq(0).sum().item<std::int64_t>();
+  }
+  return num_zeros;
+}
+
+std::string memory_line(std::int64_t iteration, const ops::DeviceMemory& memory) {
+  constexpr double kMegabyte = 1024.0 * 1024.0;
+  return fmt::format("[Rank 0] (after {} iterations) memory (MB) | max allocated: {:.2f} | max reserved: {:.2f}",
+                     iteration, static_cast<double>(memory.peak_bytes) / kMegabyte,
+                     static_cast<double>(memory.reserved_bytes) / kMegabyte);
 }
 
 }  // namespace
-
-/// Sums since the last record.
-struct Trainer::Interval {
-  double seconds = 0.0;
-  double loss_sum = 0.0;         // over steps that were not skipped
-  std::vector<double> mtp_sums;  // alike, by prediction depth
-  std::int64_t num_steps = 0;
-  std::int64_t num_skipped = 0;
-  std::int64_t num_nan = 0;
-};
 
 /// What a run has counted so far.
 struct Trainer::Progress {
   RunSummary summary;
   Interval interval;
   double measured_seconds = 0.0;  // of the steps that averages count
-  std::int64_t num_measured = 0;
+  std::int64_t measured_samples = 0;
+  std::int64_t batch_size = 0;  // of the last step
+  std::int64_t consumed_samples = 0;
   std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
 };
 
@@ -52,28 +73,37 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       options_(run_options(experiment)),
       spec_(model::build_model_spec(experiment)),
       flops_per_token_(model::flops_per_token(spec_).training() + model::mtp_training_flops_per_token(spec_)),
-      schedule_(verified_schedule(options_.num_micro_batches())) {
+      experiment_json_(experiment.to_json()),
+      experiment_yaml_(launchers_yaml(options_.run_folder)),
+      began_(Clock::now()) {
   require_device_support(experiment, device);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
   train_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kTrain, shape, data::Prefetch::kOn);
-  if (options_.eval_interval) {
+  if (options_.kind == RunKind::kEvaluation && options_.eval_iters == 0) {
+    throw UserError("skip_train: there is nothing to do: eval_iters is 0", ExitCode::kWrongInput);
+  }
+  if (options_.eval_interval || options_.kind == RunKind::kEvaluation) {
     if (source_->num_samples(data::Split::kValid) == 0) {
       throw UserError(
           "there is no validation data to evaluate on: give valid_data_path, a split with a second part, or "
           "eval_iters: 0",
           ExitCode::kWrongInput);
     }
-    valid_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kValid, shape, data::Prefetch::kOff);
+    valid_batches_ = std::make_unique<data::BatchLoader>(
+        source_, data::Split::kValid,
+        data::BatchShape{.micro_batch_size = options_.evaluation.micro_batch_size, .data_parallel = {}},
+        data::Prefetch::kOff);
   }
+  saver_ = std::make_unique<Saver>(options_.save);
   parameters_ = std::make_unique<nn::ParameterStore>(model::training_parameters(spec_), options_.step.policy,
                                                      options_.seed, device_);
-  // Before the optimizer copies them.
-  start_ = load_initial_weights(experiment, spec_, *parameters_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::Optimizer>(*parameters_, options_.step.policy, options_.optimizer);
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
+  start_ = load_start(experiment, spec_,
+                      {.parameters = *parameters_, .optimizer = *optimizer_, .runner = *runner_, .options = options_});
 }
 
 Trainer::~Trainer() = default;
@@ -92,33 +122,60 @@ DepthOptions Trainer::depth_options() const {
   return depths;
 }
 
-engine::StepResult Trainer::step(std::int64_t iteration, const engine::StepRates& rates) {
-  const StepBatches batches = to_tensors(train_batches_->step({.consumed_samples = consumed_samples(iteration),
-                                                               .num_micro_batches = options_.num_micro_batches()}),
-                                         ops::to_aten(options_.step.policy.statistics), device_, depth_options());
-  return runner_->run(schedule_.actions({0}), {.micro_batches = batches.micro_batches,
-                                               .num_tokens = batches.num_tokens,
-                                               .depth_num_tokens = batches.depth_num_tokens,
-                                               .first_sample = consumed_samples(iteration),
-                                               .rates = rates});
+const schedule::Schedule& Trainer::schedule_of(std::int64_t num_micro_batches) {
+  const auto [entry, is_new] = schedules_.try_emplace(num_micro_batches);
+  if (is_new) entry->second = schedule::build({.num_micro_batches = static_cast<int>(num_micro_batches)});
+  return entry->second;
 }
 
-std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration) {
+std::optional<std::string> Trainer::outlier(double loss, double grad_norm) {
+  std::optional<std::string> text;
+  if (options_.loss_watch == Watch::kOn) text = loss_watch_.look(loss);
+  if (options_.gradient_watch == Watch::kOn) {
+    const auto of_gradients = gradient_watch_.look(grad_norm);
+    if (!text) text = of_gradients;
+  }
+  return text;
+}
+
+engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_samples,
+                                 const engine::StepRates& rates) {
+  const std::int64_t num_micro_batches = options_.batch_sizes.at(consumed_samples) / options_.micro_batch_size;
+  const StepBatches batches =
+      to_tensors(train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = num_micro_batches}),
+                 ops::to_aten(options_.step.policy.statistics), device_, depth_options());
+  const auto suspicion = [&](double loss, double grad_norm) {
+    const auto jump = outlier(loss, grad_norm);
+    return std::isfinite(loss) && std::isfinite(grad_norm) ? jump : "loss or gradients are not finite";
+  };
+  return runner_->run(schedule_of(num_micro_batches).actions({0}), {.micro_batches = batches.micro_batches,
+                                                                    .num_tokens = batches.num_tokens,
+                                                                    .depth_num_tokens = batches.depth_num_tokens,
+                                                                    .first_sample = consumed_samples,
+                                                                    .rates = rates,
+                                                                    .step = iteration,
+                                                                    .suspicion = suspicion});
+}
+
+std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration, std::int64_t consumed_samples) {
   const Clock::time_point start = Clock::now();
   double loss_sum = 0.0;
   double num_tokens = 0.0;
   // Always the same samples, from the split's beginning: evaluations of one run can be compared.
-  for (std::int64_t i = 0; i < options_.eval_iters; ++i) {
-    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = consumed_samples(i),
-                                                                 .num_micro_batches = options_.num_micro_batches()}),
+  const EvaluationOptions& evaluation = options_.evaluation;
+  const std::int64_t num_samples = evaluation.extent == EvaluationOptions::Extent::kWholeSplit
+                                       ? source_->num_samples(data::Split::kValid)
+                                       : options_.eval_iters * evaluation.global_batch_size;
+  const std::int64_t size = evaluation.micro_batch_size;  // samples beyond the last whole one are left out
+  for (std::int64_t first = 0; first + size <= num_samples; first += size) {
+    if (pending_interrupt() != 0) return std::nullopt;
+    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = first, .num_micro_batches = 1}),
                                            ops::to_aten(options_.step.policy.statistics), device_, {});
-    for (const nn::MicroBatchInput& micro_batch : batches.micro_batches) {
-      if (pending_interrupt() != 0) return std::nullopt;
-      loss_sum += runner_->evaluate(micro_batch);
-    }
+    loss_sum += runner_->evaluate(batches.micro_batches.front(), size);
     num_tokens += batches.num_tokens;
   }
   return EvaluationRecord{.iteration = iteration,
+                          .consumed_samples = consumed_samples,
                           .split = "validation",
                           .loss = loss_sum / std::max(num_tokens, 1.0),
                           .num_tokens = static_cast<std::int64_t>(num_tokens),
@@ -136,20 +193,20 @@ void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& res
                   iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
-void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
-                     double learning_rate) {
+IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval, const Progress& progress,
+                                const engine::StepResult& last, double learning_rate) const {
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
-  const double tokens = static_cast<double>(options_.global_batch_size * options_.seq_length) * steps;
+  const auto tokens = static_cast<double>(interval.num_samples * options_.seq_length);
   const ops::DeviceMemory memory = ops::device_memory(device_);
   IterationRecord record{.iteration = iteration,
                          .train_iters = options_.train_iters,
-                         .consumed_samples = consumed_samples(iteration),
+                         .consumed_samples = progress.consumed_samples,
                          .elapsed_ms = interval.seconds / steps * 1e3,
                          .tokens_per_s = tokens / interval.seconds,
                          .tflops = tokens / interval.seconds * static_cast<double>(flops_per_token_) * 1e-12,
                          .learning_rate = learning_rate,
-                         .global_batch_size = options_.global_batch_size,
+                         .global_batch_size = progress.batch_size,
                          .lm_loss = good > 0 ? interval.loss_sum / static_cast<double>(good) : last.loss,
                          .mtp_losses = good > 0 ? interval.mtp_sums : last.mtp_losses,
                          .load_balancing_loss = std::nullopt,
@@ -166,33 +223,50 @@ void Trainer::record(Reporter& reporter, std::int64_t iteration, Interval& inter
   }
   if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
   if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
-  reporter.iteration(record);
-  interval = {};
+  if (options_.params_norm == RunOptions::LogNorm::kYes) record.params_norm = parameters_norm(*parameters_);
+  if (options_.gradient_zeros == RunOptions::LogZeros::kYes)
+    record.num_zero_gradients = num_zero_gradients(*parameters_);
+  return record;
 }
 
-void Trainer::count(const engine::StepResult& result, double seconds, Progress& progress) const {
+Trainer::Interval Trainer::interval_of(const engine::StepResult& result, double seconds, std::int64_t batch_size) {
+  const bool skipped = result.outcome != engine::StepOutcome::kUpdated;
+  Interval step;
+  step.seconds = seconds;
+  step.num_steps = 1;
+  step.num_samples = batch_size;
+  step.num_skipped = skipped ? 1 : 0;
+  step.num_nan = result.outcome == engine::StepOutcome::kSkippedNonFinite ? 1 : 0;
+  if (skipped) return step;
+  step.loss_sum = result.loss;
+  step.mtp_sums = result.mtp_losses;
+  return step;
+}
+
+void Trainer::count(const engine::StepResult& result, const Interval& step, Progress& progress) const {
   Interval& interval = progress.interval;
   RunSummary& summary = progress.summary;
-  const bool skipped = result.outcome != engine::StepOutcome::kUpdated;
-  if (!skipped) {
+  if (step.num_skipped == 0) {
     if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
     summary.last_loss = result.loss;
-    interval.loss_sum += result.loss;
-    interval.mtp_sums.resize(result.mtp_losses.size(), 0.0);
-    for (std::size_t i = 0; i < result.mtp_losses.size(); ++i) interval.mtp_sums[i] += result.mtp_losses[i];
-    progress.schedule_samples += options_.global_batch_size;
+    progress.schedule_samples += step.num_samples;
   }
-  interval.seconds += seconds;
+  progress.consumed_samples += step.num_samples;
+  interval.loss_sum += step.loss_sum;
+  interval.mtp_sums.resize(std::max(interval.mtp_sums.size(), step.mtp_sums.size()), 0.0);
+  for (std::size_t i = 0; i < step.mtp_sums.size(); ++i) interval.mtp_sums[i] += step.mtp_sums[i];
+  interval.num_samples += step.num_samples;
+  interval.seconds += step.seconds;
   interval.num_steps += 1;
-  interval.num_skipped += skipped ? 1 : 0;
-  interval.num_nan += result.outcome == engine::StepOutcome::kSkippedNonFinite ? 1 : 0;
-  summary.seconds += seconds;
+  interval.num_skipped += step.num_skipped;
+  interval.num_nan += step.num_nan;
+  summary.seconds += step.seconds;
   summary.num_iterations += 1;
-  summary.num_skipped += skipped ? 1 : 0;
+  summary.num_skipped += step.num_skipped;
   const bool is_short_run = options_.train_iters <= options_.log_avg_skip_iterations;
   if (is_short_run || summary.num_iterations > options_.log_avg_skip_iterations) {
-    progress.measured_seconds += seconds;
-    ++progress.num_measured;
+    progress.measured_seconds += step.seconds;
+    progress.measured_samples += step.num_samples;
   }
 }
 
@@ -200,41 +274,137 @@ std::optional<EndOfRun> Trainer::end_after(std::int64_t iteration) const {
   if (pending_interrupt() != 0) return EndOfRun::kInterrupted;
   if (iteration == options_.train_iters) return EndOfRun::kAllSteps;
   if (options_.exit_interval && iteration % *options_.exit_interval == 0) return EndOfRun::kExitInterval;
+  if (options_.exit_after_s && seconds_since(began_) > *options_.exit_after_s) return EndOfRun::kExitDuration;
   return std::nullopt;
 }
 
+checkpoint::CheckpointContent Trainer::content(std::int64_t iteration, const Progress& progress) const {
+  const engine::LossScaler::State scaler = runner_->loss_scaler().state();
+  checkpoint::CheckpointContent content{
+      .iteration = iteration,
+      .consumed_samples = progress.consumed_samples,
+      .training = {.schedule_samples = progress.schedule_samples,
+                   .optimizer_steps = std::nullopt,
+                   .loss_scale = {scaler.scale, scaler.num_good, scaler.hysteresis_left},
+                   .generator_seed = std::nullopt,
+                   .schedule = to_settings({options_.learning_rate, options_.end_learning_rate, options_.weight_decay}),
+                   .log_interval = progress.interval},
+      .tensors = {},
+      .experiment_json = experiment_json_,
+      .experiment_yaml = experiment_yaml_,
+      .tokenizer = options_.save.tokenizer};
+  if (options_.save.optimizer == OptimizerState::kIncluded) content.training.optimizer_steps = optimizer_->num_steps();
+  if (options_.save.generators == Generators::kIncluded) content.training.generator_seed = runner_->seed();
+  return content;
+}
+
+void Trainer::save_if_due(Reporter& reporter, std::int64_t iteration, const Progress& progress,
+                          std::optional<EndOfRun> end) {
+  saver_->poll(reporter);
+  const bool is_last = end == EndOfRun::kAllSteps;
+  const bool at_end = end && !(is_last && options_.save.after_last_step == SaveOptions::AfterLastStep::kDoNot);
+  if (saver_->is_on() && (at_end || saver_->is_due(iteration))) {
+    saver_->save(state_tensors(*parameters_, *optimizer_, options_.save.optimizer), content(iteration, progress),
+                 end ? Saver::When::kNow : Saver::When::kAsConfigured, reporter);
+  }
+  if (end) saver_->finish(reporter);
+}
+
+void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress,
+                              std::optional<EndOfRun>& end) {
+  const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0 &&
+                      iteration >= options_.evaluation.first_iteration;
+  if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_due || end)) return;
+  const auto evaluation = evaluate(iteration, progress.consumed_samples);
+  if (!evaluation) {
+    end = EndOfRun::kInterrupted;
+    return;
+  }
+  progress.summary.valid_loss = evaluation->loss;
+  reporter.evaluation(*evaluation);
+}
+
+RunSummary Trainer::run_evaluation(Reporter& reporter) {
+  RunSummary summary;
+  const auto evaluation = evaluate(start_.position.iteration, start_.position.consumed_samples);
+  summary.end = evaluation ? EndOfRun::kEvaluated : EndOfRun::kInterrupted;
+  if (!evaluation) return summary;
+  summary.valid_loss = evaluation->loss;
+  reporter.evaluation(*evaluation);
+  return summary;
+}
+
+bool Trainer::is_passed_over(std::int64_t iteration) const {
+  // The list counts from 0, as Megatron's does.
+  return std::find(options_.passed_over.begin(), options_.passed_over.end(), iteration - 1) !=
+         options_.passed_over.end();
+}
+
+void Trainer::report_rerun(Reporter& reporter, const engine::RerunVerdict& verdict, std::int64_t iteration) const {
+  const bool is_same = verdict.kind == engine::RerunVerdict::Kind::kSame;
+  if (verdict.why.empty() && is_same) return;
+  std::string text = fmt::format(" iteration {}: computed again", iteration);
+  if (!verdict.why.empty()) text += fmt::format(" because {}", verdict.why);
+  text += is_same ? ": the same bits"
+                  : fmt::format(": loss differs by {:.3g}, gradient norm by {:.3g} (relative)", verdict.loss_difference,
+                                verdict.norm_difference);
+  is_same ? reporter.message(text) : reporter.alarm(text);
+}
+
+void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end) {
+  RunSummary& summary = progress.summary;
+  const engine::StepRates step_rates = rates(progress.schedule_samples);
+  progress.batch_size = options_.batch_sizes.at(progress.consumed_samples);
+  const Clock::time_point start = Clock::now();
+  const engine::StepResult result = step(iteration, progress.consumed_samples, step_rates);
+  if (result.rerun) report_rerun(reporter, *result.rerun, iteration);
+  if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
+  if (options_.step.rerun.mode == engine::RerunMode::kDisabled) {
+    if (const auto jump = outlier(result.loss, result.grad_norm))
+      reporter.alarm(fmt::format(" iteration {}: {}", iteration, *jump));
+  }
+  const Interval this_step = interval_of(result, seconds_since(start), progress.batch_size);
+  count(result, this_step, progress);
+  if (reporter.wants_step(iteration))
+    reporter.step(record(iteration, this_step, progress, result, step_rates.learning_rate));
+  end = end_after(iteration);
+  if (iteration % options_.log_interval == 0 || end) {
+    summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
+    reporter.iteration(record(iteration, progress.interval, progress, result, step_rates.learning_rate));
+  }
+  if (options_.memory_interval && iteration % *options_.memory_interval == 0)
+    reporter.message(memory_line(iteration, ops::device_memory(device_)));
+  // An end within an interval leaves it open: the run that goes on closes it as if there had been no end.
+  if (iteration % options_.log_interval == 0) progress.interval = {};
+  const double seconds_per_step = summary.seconds / static_cast<double>(summary.num_iterations);
+  reporter.progress(iteration, options_.train_iters, result.loss,
+                    static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
+}
+
 RunSummary Trainer::run(Reporter& reporter) {
+  if (options_.kind == RunKind::kEvaluation) return run_evaluation(reporter);
   Progress progress;
+  progress.interval = start_.position.log_interval;
+  progress.consumed_samples = start_.position.consumed_samples;
+  progress.schedule_samples = start_.position.schedule_samples;
   RunSummary& summary = progress.summary;
   std::optional<EndOfRun> end;
-  for (std::int64_t iteration = 1; !end && iteration <= options_.train_iters; ++iteration) {
-    const engine::StepRates step_rates = rates(progress.schedule_samples);
-    const Clock::time_point start = Clock::now();
-    const engine::StepResult result = step(iteration - 1, step_rates);
-    if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
-    count(result, seconds_since(start), progress);
-    end = end_after(iteration);
-    if (iteration % options_.log_interval == 0 || end) {
-      summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-      record(reporter, iteration, progress.interval, result, step_rates.learning_rate);
+  for (std::int64_t iteration = start_.position.iteration + 1; !end && iteration <= options_.train_iters; ++iteration) {
+    if (is_passed_over(iteration)) {
+      progress.consumed_samples += options_.batch_sizes.at(progress.consumed_samples);
+      reporter.message(fmt::format(" iteration {}: its data is passed over (iterations_to_skip)", iteration));
+      end = end_after(iteration);
+    } else {
+      train(reporter, iteration, progress, end);
     }
-    const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0;
-    if (valid_batches_ && end != EndOfRun::kInterrupted && (is_due || end)) {
-      if (const auto evaluation = evaluate(iteration)) {
-        summary.valid_loss = evaluation->loss;
-        reporter.evaluation(*evaluation);
-      } else {
-        end = EndOfRun::kInterrupted;
-      }
-    }
-    const double seconds_per_step = summary.seconds / static_cast<double>(iteration);
-    reporter.progress(iteration, options_.train_iters, result.loss,
-                      static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
+    evaluate_if_due(reporter, iteration, progress, end);
+    save_if_due(reporter, iteration, progress, end);
   }
   summary.end = end.value_or(EndOfRun::kAllSteps);
-  const auto tokens_per_step = static_cast<double>(options_.global_batch_size * options_.seq_length);
-  if (progress.num_measured > 0) {
-    summary.tokens_per_s = tokens_per_step * static_cast<double>(progress.num_measured) / progress.measured_seconds;
+  summary.failed_save = saver_->failure();
+  if (progress.measured_samples > 0) {
+    summary.tokens_per_s =
+        static_cast<double>(progress.measured_samples * options_.seq_length) / progress.measured_seconds;
   }
   return summary;
 }

@@ -1,15 +1,20 @@
 #pragma once
 // The training loop: data, steps, evaluation, records, summary.
+#include <chrono>
+#include <map>
 #include <memory>
 
 #include "data/batch_loader.hpp"
 #include "train/batches.hpp"
 #include "train/options.hpp"
+#include "train/outlier_watch.hpp"
 #include "train/reporter.hpp"
+#include "train/saver.hpp"
+#include "train/start.hpp"
 
 namespace primus::train {
 
-enum class EndOfRun { kAllSteps, kExitInterval, kInterrupted };
+enum class EndOfRun { kAllSteps, kExitInterval, kExitDuration, kInterrupted, kEvaluated };
 
 /// How a run went.
 struct RunSummary {
@@ -22,6 +27,7 @@ struct RunSummary {
   double tokens_per_s = 0.0;         // harmonic mean, warm-up steps left out
   std::int64_t num_skipped = 0;
   std::int64_t peak_bytes = 0;
+  std::optional<std::string> failed_save;  // why the last checkpoint is not there
 };
 
 /// One run of one process. Construction allocates everything and opens the data.
@@ -30,45 +36,67 @@ class Trainer {
   explicit Trainer(const config::Experiment& experiment, at::Device device = at::kCPU);
   ~Trainer();
 
-  /// Train to the end, to exit_interval, or until a signal asks to stop. Throws UserError when loss or gradient are not
-  /// finite and the experiment says to stop then.
+  /// Evaluate alone (skip_train), or train to the end, to exit_interval or exit_duration_in_mins, or until a signal
+  /// asks to stop, saving on the way. Throws UserError when loss or gradient are not finite and the experiment says to
+  /// stop then.
   RunSummary run(Reporter& reporter);
 
   const model::ModelSpec& spec() const { return spec_; }
   nn::ParameterStore& parameters() { return *parameters_; }
-  /// What the run starts from, for the log; empty: random weights, as nothing else was asked for.
-  const std::string& start() const { return start_; }
+  const Start& start() const { return start_; }
+  /// The step after which this run begins.
+  std::int64_t first_iteration() const { return start_.position.iteration; }
   std::int64_t num_samples(data::Split split) const { return source_->num_samples(split); }
 
  private:
-  struct Interval;
+  using Interval = checkpoint::TrainingState::LogInterval;  // sums since the last record
   struct Progress;
 
   /// The rates of a step that begins after `samples` (of the schedule: skipped steps do not count).
   engine::StepRates rates(std::int64_t samples) const;
   DepthOptions depth_options() const;
-  engine::StepResult step(std::int64_t iteration, const engine::StepRates& rates);
+  engine::StepResult step(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates);
+  const schedule::Schedule& schedule_of(std::int64_t num_micro_batches);
+  RunSummary run_evaluation(Reporter& reporter);
+  /// One step with its records; `end` is set if the run ends with it.
+  void train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end);
+  bool is_passed_over(std::int64_t iteration) const;
+  /// What jumps in a loss and a gradient norm, if anything is to be told.
+  std::optional<std::string> outlier(double loss, double grad_norm);
+  void report_rerun(Reporter& reporter, const engine::RerunVerdict& verdict, std::int64_t iteration) const;
   /// Nothing if a signal came in between.
-  std::optional<EvaluationRecord> evaluate(std::int64_t iteration);
-  void record(Reporter& reporter, std::int64_t iteration, Interval& interval, const engine::StepResult& last,
-              double learning_rate);
+  std::optional<EvaluationRecord> evaluate(std::int64_t iteration, std::int64_t consumed_samples);
+  /// Of the steps in `interval`; `last` and `learning_rate` are the last one's.
+  IterationRecord record(std::int64_t iteration, const Interval& interval, const Progress& progress,
+                         const engine::StepResult& last, double learning_rate) const;
+  /// The interval that one step makes.
+  static Interval interval_of(const engine::StepResult& result, double seconds, std::int64_t batch_size);
   /// Throws, or tells that the step was left out, as the experiment says.
   void report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const;
-  void count(const engine::StepResult& result, double seconds, Progress& progress) const;
+  void count(const engine::StepResult& result, const Interval& step, Progress& progress) const;
   /// Why the run ends after this iteration, if it does.
   std::optional<EndOfRun> end_after(std::int64_t iteration) const;
-  std::int64_t consumed_samples(std::int64_t iteration) const { return iteration * options_.global_batch_size; }
+  /// Evaluates if it is time to; an end that a signal brings meanwhile is put into `end`.
+  void evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end);
+  void save_if_due(Reporter& reporter, std::int64_t iteration, const Progress& progress, std::optional<EndOfRun> end);
+  checkpoint::CheckpointContent content(std::int64_t iteration, const Progress& progress) const;
 
   at::Device device_;
   RunOptions options_;
   model::ModelSpec spec_;
   std::int64_t flops_per_token_;
+  std::unique_ptr<Saver> saver_;
   std::unique_ptr<nn::ParameterStore> parameters_;
-  std::string start_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<engine::Optimizer> optimizer_;
   std::unique_ptr<engine::StepRunner> runner_;
-  schedule::Schedule schedule_;
+  Start start_;
+  std::string experiment_json_;
+  std::string experiment_yaml_;  // as the launcher wrote it; empty without a launcher
+  std::chrono::steady_clock::time_point began_;
+  std::map<std::int64_t, schedule::Schedule> schedules_;  // by number of micro-batches
+  OutlierWatch loss_watch_{"loss"};
+  OutlierWatch gradient_watch_{"gradient norm"};
   std::shared_ptr<const data::DataSource> source_;
   std::unique_ptr<data::BatchLoader> train_batches_;
   std::unique_ptr<data::BatchLoader> valid_batches_;

@@ -6,7 +6,8 @@ namespace primus::checkpoint {
 namespace {
 
 CheckpointIndex example() {
-  CheckpointIndex index{.iteration = 7, .consumed_samples = 112, .made_by = "import", .tensors = {}};
+  CheckpointIndex index{
+      .iteration = 7, .consumed_samples = 112, .made_by = "import", .tensors = {}, .training = {}, .files = {}};
   GlobalTensor split{.name = "a", .kind = "weight", .type = find_element_type("BF16"), .shape = {4, 6}, .pieces = {}};
   split.pieces = {{"one.safetensors", "a", {0, 0}, {4, 2}, 0x1U},
                   {"two.safetensors", "a", {0, 2}, {1, 4}, 0xFFFFFFFFU},
@@ -37,7 +38,7 @@ TEST(CheckpointIndex, IndicesThatAreRefused) {
   };
   const std::vector<std::tuple<const char*, const char*, const char*>> cases = {
       {"primus-checkpoint", "other", "format: is no checkpoint of ours (expected primus-checkpoint, found other)"},
-      {"\"version\": 1", "\"version\": 2", "version: is of another release (expected 1, found 2)"},
+      {"\"version\": 2", "\"version\": 3", "version: is of another release (expected 2, found 3)"},
       {"\"iteration\": 7", "\"iteration\": \"x\"", "cannot be read"},
       {"\"BF16\"", "\"BF61\"", "a: unknown dtype"},
       {"\"name\": \"b\"", "\"name\": \"a\"", "a: comes twice"},

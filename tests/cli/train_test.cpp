@@ -168,14 +168,13 @@ TEST_F(Train, DebugShowsTheWorkersCommandAndTellsTheWorker) {
 
 TEST_F(Train, WhatIsReadOnlyBesidePlannedFeaturesIsSaidToBeSo) {
   std::vector<std::string> detail = words();
-  detail.insert(detail.end(), {"--optimizer_offload_fraction", "0.5"});
+  detail.insert(detail.end(), {"--conv_L_cache", "5"});
   const ProgramResult started = run_program(detail, folder_.path().string(), with_worker("exit 0\n"));
   EXPECT_EQ(started.code, 0) << started.err;
-  EXPECT_NE(started.out.find("optimizer_offload_fraction: read only beside optimizer_cpu_offload"), std::string::npos)
-      << started.out;
+  EXPECT_NE(started.out.find("conv_L_cache: read only beside lfm_layer_types"), std::string::npos) << started.out;
   detail.insert(detail.begin(), "--dry-run");
   const ProgramResult plan = run_program(detail, folder_.path().string());
-  EXPECT_NE(plan.out.find("[no effect: read only beside optimizer_cpu_offload]"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("[no effect: read only beside lfm_layer_types]"), std::string::npos) << plan.out;
 }
 
 TEST_F(Train, TokensAreHidden) {

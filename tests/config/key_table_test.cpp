@@ -74,14 +74,14 @@ TEST(KeyTable, AliasesAndRemovedKeys) {
 
 TEST(KeyTable, StatesByValue) {
   const auto works = [](std::string_view key, const Value& value) { return is_working_value(*find_key(key), value); };
-  EXPECT_TRUE(works("normalization", {std::string("RMSNorm")}));
-  EXPECT_FALSE(works("normalization", {std::string("LayerNorm")}));
-  EXPECT_TRUE(works("hidden_dropout", {0.0}));
-  EXPECT_FALSE(works("hidden_dropout", {0.1}));
+  EXPECT_TRUE(works("position_embedding_type", {std::string("rope")}));
+  EXPECT_FALSE(works("position_embedding_type", {std::string("relative")}));
+  EXPECT_TRUE(works("enable_primus_turbo", {false}));
+  EXPECT_FALSE(works("enable_primus_turbo", {true}));
   EXPECT_TRUE(works("expert_tensor_parallel_size", {}));
   EXPECT_TRUE(works("moe_router_dtype", {}));
-  EXPECT_TRUE(works("optimizer", {std::string("muon")}));
-  EXPECT_FALSE(works("optimizer", {std::string("soap")}));
+  EXPECT_TRUE(works("moe_token_dispatcher_type", {std::string("alltoall")}));
+  EXPECT_FALSE(works("moe_token_dispatcher_type", {std::string("flex")}));
   EXPECT_TRUE(works("manual_gc", {true}));
 }
 

@@ -17,6 +17,14 @@ TEST(ListExpression, Grammar) {
   EXPECT_THAT(parse_list_expression("[]+[1]*0+[-1]").items, ElementsAre(-1));
 }
 
+TEST(ListExpression, ShortTextReadsBack) {
+  for (const std::vector<std::int64_t>& items :
+       {std::vector<std::int64_t>{0, 1, 1, 1}, {1}, {1, 1, 1, 0, 1, 1, 1, 0}, {0, 0, 0}}) {
+    EXPECT_EQ(parse_list_expression(pattern_text(items)).items, items) << pattern_text(items);
+  }
+  EXPECT_EQ(pattern_text({0, 1, 1, 0}), "([0]*1+[1]*2+[0]*1)");
+}
+
 struct Malformed {
   const char* text;
   const char* error;

@@ -58,7 +58,8 @@ constexpr const char* kOverrides =
     "mock_data: true\nlr: 1e-3\nprofile_ranks: [0, 2]\nmoe_layer_freq: ([0]*1+[1]*7)\nnum_layers: 8\n"
     "torch_compile: {mode: *x}\nexp_avg_dtype: ${PRIMUS_TEST_UNSET:bf16}\npipeline_model_parallel_size: 2\n"
     "pipeline_model_parallel_layout: Et*2|(t*2|)*2,t*2L\nmicro_batch_size: 1\nglobal_batch_size: 16\n"
-    "recompute_layer_ids: 0,3\nrampup_batch_size: [8, 8, 64]\nnum_virtual_stages_per_pipeline_rank: 2\n"
+    "recompute_layer_ids: 0,3\nrampup_batch_size: [8, 8, 64]\ntrain_samples: "
+    "640\nnum_virtual_stages_per_pipeline_rank: 2\n"
     "expert_model_parallel_size: 2\ncontext_parallel_size: 1\nmoe_router_num_groups: 4\nmoe_router_group_topk: 2\n"
     "microbatch_group_size_per_vp_stage: 4\nhierarchical_context_parallel_sizes: [1]\n";
 

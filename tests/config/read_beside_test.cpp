@@ -61,11 +61,11 @@ TEST(ReadBeside, SwitchesAreKeysThatLeadToOneThatIsReadByItself) {
 TEST(ReadBeside, ADetailIsWithoutEffectWhileItsSwitchIsOff) {
   const ResolveFixture fixture;
   const std::vector<std::vector<std::string>> cases = {
-      {"--fp8_recipe", "tensorwise"}, {"--save_interval", "10"},         {"--zero_bubble_v_schedule_mem_setup", "min"},
+      {"--fp8_recipe", "tensorwise"}, {"--replication_jump", "2"},       {"--zero_bubble_v_schedule_mem_setup", "min"},
       {"--tensorboard_dir", "here"},  {"--first_last_layers_bf16=true"}, {"--odc_phase", "1"},
       {"--muon_momentum", "0.5"},     {"--num_layers_at_end_in_bf16=3"}};
   const std::vector<std::string> switches = {"fp8",
-                                             "save",
+                                             "replication",
                                              "patch_zero_bubble or zero_bubble_v_schedule or enable_1f1b_v",
                                              "disable_tensorboard false",
                                              "fp8 or fp4",
@@ -82,8 +82,9 @@ TEST(ReadBeside, ADetailIsWithoutEffectWhileItsSwitchIsOff) {
 TEST(ReadBeside, ADetailOfASwitchThatIsOnStopsARealTrain) {
   const ResolveFixture fixture;
   const std::string text =
-      refused({"--fp8", "hybrid", "--fp8_recipe", "tensorwise", "--save", "here", "--save_interval=3"});
-  for (const char* key : {"--fp8: planned", "--fp8_recipe: planned", "--save: planned", "--save_interval: planned"})
+      refused({"--fp8", "hybrid", "--fp8_recipe", "tensorwise", "--replication", "--replication_jump=3"});
+  for (const char* key :
+       {"--fp8: planned", "--fp8_recipe: planned", "--replication: planned", "--replication_jump: planned"})
     EXPECT_THAT(text, HasSubstr(key));
   // A switch that is itself a detail is off while its own switch is.
   const Resolution chain = fixture.resolve({"--first_last_layers_bf16", "--num_layers_at_end_in_bf16=0"});
@@ -94,10 +95,8 @@ TEST(ReadBeside, ADetailOfASwitchThatIsOnStopsARealTrain) {
 }
 
 TEST(ReadBeside, KeysThatActByThemselvesStopARealTrain) {
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--zero_bubble_v_schedule"},
-                                                                                     {"--enable_1f1b_v"},
-                                                                                     {"--log_memory_interval", "10"},
-                                                                                     {"--special_tokens=[a]"}}) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--zero_bubble_v_schedule"}, {"--enable_1f1b_v"}, {"--log_energy"}, {"--special_tokens=[a]"}}) {
     EXPECT_THAT(refused(words), HasSubstr("planned, not built yet")) << words.front();
   }
 }

@@ -186,7 +186,7 @@ TEST_F(Prepare, NamesWhatIsWrongAndLeavesNothing) {
   options_.inputs = {};
   EXPECT_THAT(message(), HasSubstr("no input"));
   options_ = good;
-  options_.tokenizer_type = "BiteTokenizer";
+  options_.tokenizer.type = "BiteTokenizer";
   EXPECT_THAT(message(), HasSubstr("did you mean 'ByteTokenizer'?"));
   options_ = good;
   options_.held_out = {in_ / "none"};
@@ -231,6 +231,63 @@ TEST_F(Prepare, LicenceTextsOfTheMachine) {
   const NgramBaseline baseline = ngram_baseline(out_ / "train_text_document", out_ / "valid_text_document", 257);
   EXPECT_NEAR(baseline.unigram_nats, 3.4, 0.15);
   EXPECT_NEAR(baseline.bigram_nats, 2.5, 0.15);
+}
+
+/// A corpus of files, lines and compressed lines, prepared with a save after every batch.
+class InterruptedPrepare : public Prepare {
+ protected:
+  InterruptedPrepare() {
+    std::string lines;
+    for (int i = 0; i < 30'000; ++i) lines += fmt::format("{{\"text\": \"{}\"}}\n", i * 7 % 7919);
+    write_file(in_ / "d.jsonl", lines);
+    write_file(in_ / "e.jsonl", lines);
+    write_file(in_ / "z_copy.txt", essay("boats", 40));
+    options_.save_bytes = 1;
+  }
+
+  /// Ends as a killed process does, after some documents.
+  void interrupt(int num_batches) {
+    struct Killed {};
+    int num_left = num_batches;
+    EXPECT_THROW(prepare(options_,
+                         [&](std::int64_t, std::int64_t) {
+                           if (num_left-- == 0) throw Killed();
+                         }),
+                 Killed);
+  }
+};
+
+TEST_F(InterruptedPrepare, GoesOnToTheSameBytes) {
+  prepare(options_, {});
+  const std::string bin = read_file(out_ / "train_text_document.bin");
+  const std::string idx = read_file(out_ / "train_text_document.idx");
+  EXPECT_THAT(out_.names(), ElementsAre("train_text_document.bin", "train_text_document.idx"));
+  for (int first = 1; first < 6; ++first) {
+    fs::remove(out_ / "train_text_document.bin");
+    fs::remove(out_ / "train_text_document.idx");
+    interrupt(first);
+    if (first == 3 || first == 4) interrupt(1);
+    const PrepareSummary summary = prepare(options_, {});
+    EXPECT_EQ(summary.num_resumed_bytes > 0, first > 1) << first;
+    EXPECT_EQ(summary.num_skipped_files, 1);
+    EXPECT_EQ(read_file(out_ / "train_text_document.bin"), bin) << first;
+    EXPECT_EQ(read_file(out_ / "train_text_document.idx"), idx) << first;
+    EXPECT_THAT(out_.names(), ElementsAre("train_text_document.bin", "train_text_document.idx"));
+  }
+}
+
+TEST_F(InterruptedPrepare, BeginsAnewWhenAnythingIsDifferent) {
+  interrupt(5);
+  options_.append_eod = false;
+  EXPECT_EQ(prepare(options_, {}).num_resumed_bytes, 0);
+  options_.append_eod = true;
+  interrupt(5);
+  write_file(in_ / "a.txt", essay("apples", 41));
+  EXPECT_EQ(prepare(options_, {}).num_resumed_bytes, 0);
+  interrupt(5);
+  write_file(out_ / "train_text_document.progress.json", "{\"signature\": 1");
+  EXPECT_EQ(prepare(options_, {}).num_resumed_bytes, 0);
+  EXPECT_THAT(out_.names(), ElementsAre("train_text_document.bin", "train_text_document.idx"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(ByteTokenizer, RoundTripsEveryByte) {
-  const auto tokenizer = make_tokenizer({"ByteTokenizer", "", 0});
+  const auto tokenizer = make_plain_tokenizer({"ByteTokenizer", "", 0});
   EXPECT_EQ(tokenizer->vocab_size(), 257);
   EXPECT_EQ(tokenizer->eod(), 256);
   std::string text;
@@ -29,7 +29,7 @@ TEST(ByteTokenizer, RoundTripsEveryByte) {
 }
 
 TEST(NullTokenizer, ReadsIds) {
-  const auto tokenizer = make_tokenizer({"NullTokenizer", "", 100});
+  const auto tokenizer = make_plain_tokenizer({"NullTokenizer", "", 100});
   EXPECT_EQ(tokenizer->vocab_size(), 100);
   EXPECT_EQ(tokenizer->eod(), 99);
   std::vector<std::int64_t> ids;
@@ -40,11 +40,11 @@ TEST(NullTokenizer, ReadsIds) {
   for (const char* bad : {"100", "-1", "x", "1x", "99999999999999999999"}) {
     EXPECT_THAT(user_error([&] { tokenizer->encode(bad, ids); }), HasSubstr(bad));
   }
-  EXPECT_THAT(user_error([] { make_tokenizer({"NullTokenizer", "", 1}); }), HasSubstr("vocab_size"));
+  EXPECT_THAT(user_error([] { make_plain_tokenizer({"NullTokenizer", "", 1}); }), HasSubstr("vocab_size"));
 }
 
 TEST(MakeTokenizer, NamesTheNearest) {
-  const std::string message = user_error([] { make_tokenizer({"ByteTokeniser", "", 0}); });
+  const std::string message = user_error([] { make_plain_tokenizer({"ByteTokeniser", "", 0}); });
   EXPECT_THAT(message, HasSubstr("tokenizer_type"));
   EXPECT_THAT(message, HasSubstr("did you mean 'ByteTokenizer'?"));
 }

@@ -81,6 +81,40 @@ TEST_P(CudaStep, Fp32StepsEqualTheCpus) {
   }
 }
 
+/// As in DeepSeek-V3: scores of their own for each expert, groups, biases that follow the load.
+TEST_P(CudaStep, ScoresBiasesAndGroupsEqualTheCpus) {
+  std::mt19937_64 generator(seed());
+  model::ModelSpec spec = random_spec(seed());
+  model::RouterSpec& router = spec.moe->router;
+  router.num_experts = 8;
+  router.top_k = 2;
+  router.score_function = seed() % 4 == 3 ? model::ScoreFunction::kSqrtSoftplus : model::ScoreFunction::kSigmoid;
+  router.num_groups = 4;
+  router.group_top_k = 2;
+  router.expert_bias = model::RouterSpec::ExpertBias::kOn;
+  router.expert_bias_rate = 0.05;
+  router.losses = {.seq_aux = 0.5, .z = 0.01};
+  const model::BatchShape batch = random_batch(seed());
+  Rig cpu(spec, {}, model::LossFusion::kFused, batch);
+  Rig gpu(spec, {}, model::LossFusion::kFused, batch, at::kCUDA);
+  for (int step = 0; step < 2; ++step) {
+    const Data data = random_data(spec, batch, generator);
+    const engine::StepResult expected = cpu.step(data, batch.num_sequences, 1e-4);
+    const engine::StepResult result = gpu.step(data, batch.num_sequences, 1e-4);
+    EXPECT_NEAR(result.loss, expected.loss, 1e-5 * std::abs(expected.loss)) << step;
+    EXPECT_NEAR(result.z_loss, expected.z_loss, 1e-5 * std::abs(expected.z_loss)) << step;
+    if (step == 0) {
+      EXPECT_LE(worst_gradient_difference(gpu.store, cpu.store), 1e-4);
+    }
+    for (std::size_t i = 0; i < cpu.store.all().size(); ++i) {
+      const nn::Parameter& parameter = *cpu.store.all()[i];
+      if (parameter.descriptor.name.find("expert_bias") == std::string::npos) continue;
+      EXPECT_GT(parameter.weight.abs().sum().item<double>(), 0.0);
+      EXPECT_TRUE(at::equal(gpu.store.all()[i]->weight.cpu(), parameter.weight)) << parameter.descriptor.name;
+    }
+  }
+}
+
 TEST_P(CudaStep, Fp32StepsRepeatThemselves) {
   std::mt19937_64 generator(seed());
   const model::ModelSpec spec = random_spec(seed());

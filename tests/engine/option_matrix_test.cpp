@@ -108,6 +108,7 @@ const std::vector<Dimension>& table() {
           {"seq_aux_loss, z loss", [](Combination& s) { router(s).losses.seq_aux = 0.1; router(s).losses.z = 0.01; }},
           {"global_aux_loss, jitter", [](Combination& s) { router(s).losses.global_aux = 0.1; router(s).input_jitter = 0.1; }},
           {"sigmoid, groups, expert bias", [](Combination& s) { sigmoid(s); }},
+          {"sigmoid, quantile rule", [](Combination& s) { sigmoid(s); router(s).num_groups = router(s).group_top_k = std::nullopt; router(s).quantile_rule = model::QuantileRule{}; }},
           {"capacity", [](Combination& s) { router(s).capacity = model::ExpertCapacity{.factor = 1.0}; }},
           {"forced balance", [](Combination& s) { router(s).balance = model::RouterSpec::Balance::kForced; }},
           {"no shared expert", [](Combination& s) { s.spec.moe->shared_ffn_hidden_size = 0; }}}},
@@ -125,7 +126,17 @@ const std::vector<Dimension>& table() {
           {"clamped, biases", [](Combination& s) { s.spec.activation = {.function = model::ActivationSpec::Function::kQuickGelu, .clamp = 1.0, .linear_offset = 1.0};
               s.spec.linear_bias = model::Part::kPresent; }},
           {"gelu, plain", [](Combination& s) { s.spec.activation.function = model::ActivationSpec::Function::kGelu; s.spec.mlp_gate = model::Part::kAbsent; }},
-          {"gated shared expert", [](Combination& s) { s.spec.moe->shared_gate = model::Part::kPresent; }}}},
+          {"gated shared expert", [](Combination& s) { s.spec.moe->shared_gate = model::Part::kPresent; }},
+          {"flat unit, alternating halves", [](Combination& s) { s.spec.activation = {.function = model::ActivationSpec::Function::kSitu, .clamp = {}, .situ_beta = 2.0, .situ_linear_beta = 4.0};
+              s.spec.moe->glu_interleave = 3; s.spec.moe->shared_glu_interleave = 5; }},
+          {"latent experts", [](Combination& s) { s.spec.moe->latent = model::LatentExpertSpec{.size = 7, .norm = model::Part::kPresent}; }}}},
+      {"numerics", {
+          {"plain", [](Combination&) {}},
+          {"dropout", [](Combination& s) { s.spec.dropout = {0.1, 0.1}; }},
+          {"LayerNorm around one", [](Combination& s) { s.spec.norm = model::NormKind::kLayer; s.spec.norm_around_one = model::Part::kPresent; }},
+          {"residual after the norm, bounded logits", [](Combination& s) { s.spec.residual_after_norm = model::Part::kPresent; s.spec.logits.softcap = 5.0; }},
+          {"scales by width, clipped queries and keys", [](Combination& s) { s.spec.width_scaling = model::WidthScaling{.width = 2.0, .embedding = 2.0, .attention_power = 1.0, .base_head_dim = 4.0};
+              s.spec.logits.scale = 0.5; s.optimizer.width = 2.0; s.spec.qk_clip = model::QkClip{.threshold = 0.05, .alpha = 0.5}; }}}},
       {"recompute", {
           {"none", [](Combination&) {}},
           {"each layer", [](Combination& s) { uniform(s, 1); }},
@@ -136,6 +147,7 @@ const std::vector<Dimension>& table() {
       {"precision", {
           {"fp32", [](Combination&) {}},
           {"bf16", [](Combination& s) { narrow(s, DType::kBFloat16); }},
+          {"bf16, wide residual stream and logits", [](Combination& s) { narrow(s, DType::kBFloat16); s.step.policy.residual = s.step.policy.logits = DType::kFloat32; }},
           {"fp16", [](Combination& s) { narrow(s, DType::kFloat16);
               s.step.loss_scale = {.initial = 4096.0, .smallest = 1.0, .window = 4, .hysteresis = 2, .kind = engine::LossScaleSettings::Kind::kDynamic}; }},
           {"bf16 gradients and moments", [](Combination& s) { moments(s, DType::kBFloat16, DType::kBFloat16); }},
@@ -148,11 +160,15 @@ const std::vector<Dimension>& table() {
       {"mtp", {
           {"0", [](Combination&) {}},
           {"1", [](Combination& s) { s.spec.num_mtp_layers = 1; }},
+          {"2, one layer repeated, mixed states", [](Combination& s) { s.spec.num_mtp_layers = 2; s.spec.mtp_variant = {.repeated = model::Part::kPresent, .mixed_hidden_states = model::Part::kPresent}; }},
+          {"2, detached", [](Combination& s) { s.spec.num_mtp_layers = 2; s.spec.mtp_variant.detached = model::Part::kPresent; }},
           {"2", [](Combination& s) { s.spec.num_mtp_layers = 2; s.spec.layers.back() = model::LayerKind::kDense; }}}},
       {"optimizer", {
           {"adam", [](Combination& s) { rule(s, model::OptimizerKind::kAdam, 1e-2); }},
           {"sgd", [](Combination& s) { rule(s, model::OptimizerKind::kSgd, 2e-2); }},
           {"muon", [](Combination& s) { rule(s, model::OptimizerKind::kMuon, 1e-2); }},
+          {"adaptive_muon", [](Combination& s) { rule(s, model::OptimizerKind::kAdaptiveMuon, 5e-3); }},
+          {"soap", [](Combination& s) { rule(s, model::OptimizerKind::kSoap, 1e-2); }},
           {"lion", [](Combination& s) { rule(s, model::OptimizerKind::kLion, 2e-3); }}}},
   };
   return kTable;

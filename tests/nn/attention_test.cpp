@@ -158,7 +158,7 @@ TEST_P(AttentionLayerTest, ModelMatchesAutogradAndHoldsWhatItDeclares) {
   if (documents.position_BS.defined()) input[0].positions_T = documents.position_BS.flatten();
   input[0].first_key_BS = documents.first_key_BS;
 
-  const schedule::Schedule table = schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = 1});
+  const schedule::Schedule table = schedule::build({.num_micro_batches = 1});
   const engine::StepResult result =
       rig.runner.run(table.actions({0}), {.micro_batches = input, .num_tokens = data.num_tokens()});
   const ReferenceParameters p = reference_parameters(rig.store);
@@ -242,7 +242,7 @@ TEST(AttentionFixedTest, PackedDocumentsAreTheDocumentsAlone) {
     std::mt19937_64 generator(10);
     const model::BatchShape whole{.num_sequences = 1, .seq_length = 18};
     const Data data = random_data(spec, whole, generator);
-    const schedule::Schedule one = schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = 1});
+    const schedule::Schedule one = schedule::build({.num_micro_batches = 1});
     Rig packed(spec, model::float64_policy(), model::LossFusion::kFused, whole);
     std::vector<nn::MicroBatchInput> input = packed.cut(data, 1);
     input[0].positions_T = at::arange(18, at::kLong).remainder(6);

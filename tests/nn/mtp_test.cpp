@@ -114,7 +114,7 @@ TEST_P(MtpTest, DocumentsEndWhatADepthMaySee) {
   std::vector<nn::MicroBatchInput> input = rig.cut(data, 2);
   input[0].document_T = document_BS.reshape({-1});
   std::vector<double> counts = nn::add_depths(input, batch, 2, spec.mtp_loss_scale);
-  const schedule::Schedule table = schedule::one_forward_one_backward({.num_ranks = 1, .num_micro_batches = 1});
+  const schedule::Schedule table = schedule::build({.num_micro_batches = 1});
   rig.runner.run(table.actions({0}),
                  {.micro_batches = input, .num_tokens = data.num_tokens(), .depth_num_tokens = counts, .rates = {}});
   const ReferenceParameters p = reference_parameters(rig.store);

@@ -10,6 +10,8 @@
 #include <limits>
 #include <numbers>
 
+#include "base/philox.hpp"
+
 // Legend: B sequences, S length, H hidden, A heads, D head size, E experts, K top_k.
 namespace primus::test {
 namespace {
@@ -22,8 +24,32 @@ const Tensor& weight(const ReferenceParameters& p, int layer, const std::string&
   return p.at(fmt::format("decoder.layers.{}.{}.weight", layer, name));
 }
 
-Tensor normalise(const Tensor& x, const Tensor& gamma, double epsilon) {
-  return x * (x.pow(2).mean(-1, /*keepdim=*/true) + epsilon).rsqrt() * gamma;
+Tensor unit_rms(const Tensor& x, double epsilon) {
+  return x * (x.pow(2).mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
+}
+
+/// The model's norm `name` (without ".weight").
+Tensor normalise(const Tensor& x, const ModelSpec& spec, const ReferenceParameters& p, const std::string& name) {
+  const Tensor weight = p.at(name + ".weight");
+  const Tensor factor = spec.norm_around_one == model::Part::kPresent ? weight + 1.0 : weight;
+  if (spec.norm == model::NormKind::kRms) return unit_rms(x, spec.norm_epsilon) * factor;
+  return unit_rms(x - x.mean(-1, /*keepdim=*/true), spec.norm_epsilon) * factor + p.at(name + ".bias");
+}
+
+std::string layer_part(int layer, const char* part) {
+  return fmt::format("decoder.layers.{}.{}", layer, part);
+}
+
+/// x with elements dropped whose numbers in the stream say so; numbers count x's elements. The tests' seed is 0.
+Tensor dropped(const Tensor& x, double probability, const std::string& stream, int repetition = 0) {
+  if (probability == 0.0) return x;
+  const Philox philox(0, stream_id(stream) + static_cast<std::uint64_t>(repetition) * 0x9E3779B97F4A7C15ULL);
+  Tensor factor = at::zeros({x.numel()}, at::kDouble);
+  auto* values = factor.data_ptr<double>();
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    if (philox.uniform(static_cast<std::uint64_t>(i)) > probability) values[i] = 1.0 / (1.0 - probability);
+  }
+  return x * factor.view(x.sizes());
 }
 
 Tensor project(const Tensor& x, const Tensor& w) {
@@ -105,12 +131,14 @@ Tensor rotated(const Tensor& x, const Tensor& position, const Rotary& rope, bool
 /// Position of each token and the first one that it sees, [B, S], in fp64.
 struct Documents {
   Tensor position, first;
+  int repetition = 0;
 };
 
 Documents documents_of(const Tensor& x_BSH, const PackedDocuments& packed) {
   const Tensor column = at::arange(x_BSH.size(1), at::kDouble).unsqueeze(0).expand({x_BSH.size(0), x_BSH.size(1)});
   return {packed.position_BS.defined() ? packed.position_BS.to(at::kDouble) : column,
-          packed.first_key_BS.defined() ? packed.first_key_BS.to(at::kDouble) : at::zeros_like(column)};
+          packed.first_key_BS.defined() ? packed.first_key_BS.to(at::kDouble) : at::zeros_like(column),
+          packed.repetition};
 }
 
 /// q, k [B, S, A, D], v [B, S, A, V], causal; `extra`: logits a head that take part in the softmax, or undefined.
@@ -131,7 +159,9 @@ Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, double 
   if (extra.defined()) {
     scores = at::cat({scores, extra.view({1, -1, 1, 1}).expand({q.size(0), q.size(2), seq, 1})}, -1);
   }
-  return scores.softmax(-1).narrow(-1, 0, seq).matmul(v.transpose(1, 2)).transpose(1, 2);
+  const Tensor weights = dropped(scores.softmax(-1).narrow(-1, 0, seq).contiguous(), spec.dropout.attention,
+                                 layer_part(layer, "self_attention.core_attention.dropout"), documents.repetition);
+  return weights.matmul(v.transpose(1, 2)).transpose(1, 2);
 }
 
 /// The softmax's extra logits, if it has any.
@@ -152,6 +182,12 @@ Tensor project_out(const Tensor& context, const ModelSpec& spec, int layer, cons
   return spec.linear_bias == model::Part::kPresent ? y + bias(p, layer, "self_attention.linear_proj") : y;
 }
 
+double score_scale(const ModelSpec& spec, std::int64_t size) {
+  const auto width = static_cast<double>(size);
+  if (!spec.width_scaling) return 1.0 / std::sqrt(width);
+  return std::sqrt(spec.width_scaling->base_head_dim) * std::pow(width, -spec.width_scaling->attention_power);
+}
+
 bool turns(const ModelSpec& spec, int layer) {
   const bool has_positions =
       spec.rotated_layers.empty() ||
@@ -166,7 +202,7 @@ Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer
   const std::int64_t seq = x.size(1);
   const auto latent_norm = [&](const Tensor& latent, const char* name) {
     return mla.latent_norms == model::Part::kPresent
-               ? normalise(latent, weight(p, layer, std::string("self_attention.") + name), spec.norm_epsilon)
+               ? normalise(latent, spec, p, layer_part(layer, "self_attention.") + name)
                : latent;
   };
   Tensor query;
@@ -191,7 +227,7 @@ Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer
       {query.narrow(-1, 0, mla.qk_head_dim), turned(query.narrow(-1, mla.qk_head_dim, mla.qk_pos_emb_head_dim))}, -1);
   const Tensor k = at::cat({kv.narrow(-1, 0, mla.qk_head_dim), k_pe}, -1);
   const Tensor v = kv.narrow(-1, mla.qk_head_dim, mla.v_head_dim);
-  const double scale = rope.softmax_factor / std::sqrt(static_cast<double>(mla.query_dim()));
+  const double scale = rope.softmax_factor * score_scale(spec, mla.query_dim());
   const Tensor context = core_attention(q, k, v, scale, spec, layer, documents, extra_logits(spec, layer, p));
   return project_out(context.reshape({batch, seq, mla.num_heads * mla.v_head_dim}), spec, layer, p);
 }
@@ -213,11 +249,11 @@ Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer
   Tensor k = qkv.narrow(-1, query_width, groups * dim).reshape({batch, seq, groups, dim});
   const Tensor v = qkv.narrow(-1, query_width + groups * dim, groups * dim).reshape({batch, seq, groups, dim});
   if (gqa.qk_norms == model::Part::kPresent) {
-    q = normalise(q, weight(p, layer, "self_attention.q_layernorm"), spec.norm_epsilon);
-    k = normalise(k, weight(p, layer, "self_attention.k_layernorm"), spec.norm_epsilon);
+    q = normalise(q, spec, p, layer_part(layer, "self_attention.q_layernorm"));
+    k = normalise(k, spec, p, layer_part(layer, "self_attention.k_layernorm"));
   } else if (gqa.qk_unit_norms == model::Part::kPresent) {
-    q = normalise(q, at::ones({dim}, at::kDouble), spec.norm_epsilon);
-    k = normalise(k, at::ones({dim}, at::kDouble), spec.norm_epsilon);
+    q = unit_rms(q, spec.norm_epsilon);
+    k = unit_rms(k, spec.norm_epsilon);
   }
   const Rotary rope = rotary(spec.rope);
   if (turns(spec, layer)) {
@@ -225,7 +261,7 @@ Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer
     q = rotated(q, documents.position, rope, interleaved);
     k = rotated(k, documents.position, rope, interleaved);
   }
-  const double scale = rope.softmax_factor / std::sqrt(static_cast<double>(dim));
+  const double scale = rope.softmax_factor * score_scale(spec, dim);
   Tensor context = core_attention(q, k.repeat_interleave(heads / groups, 2), v.repeat_interleave(heads / groups, 2),
                                   scale, spec, layer, documents, extra_logits(spec, layer, p));
   if (has_gate) context = context * gate.sigmoid();
@@ -267,6 +303,10 @@ double worst_gradient_error(const nn::ParameterStore& store, const ReferencePara
   return largest;
 }
 
+Tensor reference_norm(const Tensor& x, const ModelSpec& spec, const ReferenceParameters& p, const std::string& name) {
+  return normalise(x, spec, p, name);
+}
+
 Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                            const PackedDocuments& packed) {
   const Documents documents = documents_of(x_BSH, packed);
@@ -276,13 +316,18 @@ Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer
 
 Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed) {
+  const bool is_after = spec.residual_after_norm == model::Part::kPresent;
+  const auto joined = [&](const Tensor& x, const Tensor& normed, const Tensor& y, const char* stream) {
+    return (is_after ? normed : x) +
+           dropped(y.contiguous(), spec.dropout.hidden, layer_part(layer, stream), packed.repetition);
+  };
+  const Tensor normed = normalise(x_BSH, spec, p, layer_part(layer, "input_layernorm"));
   const Tensor middle =
-      x_BSH + reference_attention(normalise(x_BSH, weight(p, layer, "input_layernorm"), spec.norm_epsilon), spec, layer,
-                                  p, packed);
-  const ReferenceBlock block =
-      reference_mlp(normalise(middle, weight(p, layer, "pre_mlp_layernorm"), spec.norm_epsilon), spec, layer, p);
+      joined(x_BSH, normed, reference_attention(normed, spec, layer, p, packed), "self_attention.dropout");
+  const Tensor middle_normed = normalise(middle, spec, p, layer_part(layer, "pre_mlp_layernorm"));
+  const ReferenceBlock block = reference_mlp(middle_normed, spec, layer, p);
   if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;
-  return middle + block.y_BSH;
+  return joined(middle, middle_normed, block.y_BSH, "mlp.dropout");
 }
 
 namespace {
@@ -300,8 +345,31 @@ Tensor shifted(const Tensor& x_BS, std::int64_t shift, const Tensor& document_BS
   return result;
 }
 
-Tensor token_losses(const Tensor& normed_BSH, const Tensor& output, const Tensor& labels_BS) {
-  return project(normed_BSH, output).log_softmax(-1).gather(-1, labels_BS.unsqueeze(-1)).squeeze(-1).neg();
+/// What a depth reads of the parts before it, token by token. The tests' seed is 0.
+Tensor mixed(const std::vector<Tensor>& parts, const ModelSpec& spec, const Tensor& document_BS) {
+  const auto depth = std::ssize(parts) - 1;
+  if (depth == 0 || spec.mtp_variant.mixed_hidden_states == model::Part::kAbsent) return parts.back();
+  const Philox philox(0, fmt::format("mtp.layers.{}.mixing", depth));
+  const std::int64_t length = parts[0].size(1);
+  std::vector<Tensor> rows;
+  for (std::int64_t t = 0; t < parts[0].size(0) * length; ++t) {
+    const std::int64_t b = t / length;
+    const std::int64_t s = t % length;
+    const auto part =
+        static_cast<std::int64_t>(philox.uniform(static_cast<std::uint64_t>(t)) * static_cast<double>(depth + 1));
+    const std::int64_t place = s + depth - part;
+    const bool is_there = place < length && (!document_BS.defined() || document_BS[b][s].item<std::int64_t>() ==
+                                                                           document_BS[b][place].item<std::int64_t>());
+    rows.push_back(is_there ? parts[static_cast<std::size_t>(part)][b][place] : parts.back()[b][s]);
+  }
+  return at::stack(rows).view(parts[0].sizes());
+}
+
+Tensor token_losses(const Tensor& normed_BSH, const Tensor& output, const Tensor& labels_BS,
+                    const model::LogitSpec& spec) {
+  Tensor logits = project(normed_BSH, output) * spec.scale;
+  if (spec.softcap > 0.0) logits = (logits / spec.softcap).tanh() * spec.softcap;
+  return logits.log_softmax(-1).gather(-1, labels_BS.unsqueeze(-1)).squeeze(-1).neg();
 }
 
 }  // namespace
@@ -319,28 +387,41 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
   const Tensor& embedding = p.at("embedding.word_embeddings.weight");
   ReferenceLoss result;
   result.aux_loss = at::zeros({}, at::kDouble);
+  const auto embedded = [&](const Tensor& rows, const std::string& user) {
+    const double factor = spec.width_scaling ? spec.width_scaling->embedding : 1.0;
+    return dropped((rows * factor).contiguous(), spec.dropout.hidden, user + ".embedding_dropout");
+  };
   Tensor x = at::embedding(embedding, ids_BS);
   if (spec.num_learned_positions > 0) {
     const Tensor position = documents_of(x, packed).position.to(at::kLong);
     x = x + at::embedding(p.at("embedding.position_embeddings.weight"), position);
   }
+  x = embedded(x, "decoder");
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
     x = reference_layer(x, spec, layer, p, &result.aux_loss, packed);
   }
   const Tensor& output = spec.output_weight == model::OutputWeight::kOwn ? p.at("output_layer.weight") : embedding;
-  Tensor hidden = normalise(x, p.at("decoder.final_layernorm.weight"), spec.norm_epsilon);
-  result.loss_sum = (token_losses(hidden, output, labels_BS) * mask_BS.to(at::kDouble)).sum();
+  Tensor hidden = normalise(x, spec, p, "decoder.final_layernorm");
+  result.loss_sum = (token_losses(hidden, output, labels_BS, spec.logits) * mask_BS.to(at::kDouble)).sum();
+  const bool is_detached = spec.mtp_variant.detached == model::Part::kPresent;
+  const auto cut = [&](const Tensor& part) { return is_detached ? part.detach() : part; };
+  std::vector<Tensor> parts = {cut(hidden)};
   for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
-    const auto own = [&](const char* name) { return p.at(fmt::format("mtp.layers.{}.{}.weight", depth, name)); };
+    const int set = spec.mtp_variant.repeated == model::Part::kPresent ? 0 : depth;
+    const std::string user = fmt::format("mtp.layers.{}", depth);
+    const std::string own = fmt::format("mtp.layers.{}", set);
     const Tensor ids = shifted(ids_BS, depth + 1, document_BS);
     const Tensor mask = shifted(mask_BS.to(at::kDouble), depth + 1, document_BS);
-    const Tensor joined = at::cat({normalise(at::embedding(embedding, ids), own("enorm"), spec.norm_epsilon),
-                                   normalise(hidden, own("hnorm"), spec.norm_epsilon)},
-                                  -1);
-    const Tensor y = reference_layer(project(joined, own("eh_proj")), spec, static_cast<int>(spec.num_layers()) + depth,
-                                     p, &result.aux_loss, packed);
-    hidden = normalise(y, own("final_layernorm"), spec.norm_epsilon);
-    const Tensor losses = token_losses(hidden, output, shifted(labels_BS, depth + 1, document_BS));
+    const Tensor joined =
+        at::cat({normalise(cut(embedded(at::embedding(embedding, ids), user)), spec, p, own + ".enorm"),
+                 normalise(mixed(parts, spec, document_BS), spec, p, own + ".hnorm")},
+                -1);
+    const Tensor y =
+        reference_layer(project(joined, p.at(own + ".eh_proj.weight")), spec, static_cast<int>(spec.num_layers()) + set,
+                        p, &result.aux_loss, {packed.position_BS, packed.first_key_BS, depth - set});
+    parts.push_back(normalise(y, spec, p, own + ".final_layernorm"));
+    const Tensor losses =
+        token_losses(parts.back(), cut(output), shifted(labels_BS, depth + 1, document_BS), spec.logits);
     result.mtp_losses.push_back((losses * mask).sum() / mask.sum().clamp_min(1.0));
   }
   return result;

@@ -23,9 +23,14 @@ double worst_gradient_error(const nn::ParameterStore& store, const ReferencePara
 /// Packed samples: each token's position and the first token that it sees, [B, S] of any integer type. Undefined: the
 /// sequence is one document.
 struct PackedDocuments {
-  Tensor position_BS;
-  Tensor first_key_BS;
+  Tensor position_BS = {};
+  Tensor first_key_BS = {};
+  int repetition = 0;  // of a layer that has been applied before
 };
+
+/// The model's norm `name` (without ".weight") of x.
+Tensor reference_norm(const Tensor& x, const model::ModelSpec& spec, const ReferenceParameters& p,
+                      const std::string& name);
 
 /// x_BSH -> attention's output [B, S, H].
 Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,

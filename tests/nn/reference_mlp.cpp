@@ -39,17 +39,37 @@ Tensor function_of(const Tensor& x, model::ActivationSpec::Function function) {
       return at::gelu(x, "tanh");
     case kSquaredRelu:
       return x.relu().pow(2);
+    case kSitu:
+      break;  // needs its strength: situ_of
   }
   return {};
 }
 
-/// fc2(f(fc1(x))); biases undefined: none.
+Tensor situ_of(const Tensor& gate, const Tensor& up, const model::ActivationSpec& spec) {
+  const auto flat = [](const Tensor& x, double beta) { return (x / beta).tanh() * beta; };
+  return flat(gate, spec.situ_beta) * gate.sigmoid() * (spec.situ_linear_beta ? flat(up, *spec.situ_linear_beta) : up);
+}
+
+/// fc2(f(fc1(x))); biases undefined: none; `block`: gate and up alternate in blocks of so many columns.
 Tensor mlp(const Tensor& x, const ModelSpec& spec, const Tensor& fc1, const Tensor& bias1, const Tensor& fc2,
-           const Tensor& bias2) {
+           const Tensor& bias2, std::int64_t block) {
   Tensor pre = x.matmul(fc1.t());
   if (bias1.defined()) pre = pre + bias1;
+  if (block > 0) {
+    std::vector<Tensor> gates;
+    std::vector<Tensor> ups;
+    for (std::int64_t first = 0; first < pre.size(-1); first += 2 * block) {
+      gates.push_back(pre.narrow(-1, first, block));
+      ups.push_back(pre.narrow(-1, first + block, block));
+    }
+    gates.insert(gates.end(), ups.begin(), ups.end());
+    pre = at::cat(gates, -1);
+  }
   Tensor activation;
-  if (spec.mlp_gate == model::Part::kPresent) {
+  if (spec.activation.function == model::ActivationSpec::Function::kSitu) {
+    const std::int64_t ffn = pre.size(-1) / 2;
+    activation = situ_of(pre.narrow(-1, 0, ffn), pre.narrow(-1, ffn, ffn), spec.activation);
+  } else if (spec.mlp_gate == model::Part::kPresent) {
     const std::int64_t ffn = pre.size(-1) / 2;
     Tensor gate = pre.narrow(-1, 0, ffn);
     Tensor up = pre.narrow(-1, ffn, ffn);
@@ -65,11 +85,12 @@ Tensor mlp(const Tensor& x, const ModelSpec& spec, const Tensor& fc1, const Tens
   return bias2.defined() ? y + bias2 : y;
 }
 
-Tensor named_mlp(const Tensor& x, const ModelSpec& spec, const Mlp& mlp_of, const std::string& prefix) {
+Tensor named_mlp(const Tensor& x, const ModelSpec& spec, const Mlp& mlp_of, const std::string& prefix,
+                 std::int64_t block) {
   const bool has_bias = spec.linear_bias == model::Part::kPresent;
   return mlp(x, spec, mlp_of.at(prefix + "linear_fc1.weight"),
              has_bias ? mlp_of.at(prefix + "linear_fc1.bias") : Tensor(), mlp_of.at(prefix + "linear_fc2.weight"),
-             has_bias ? mlp_of.at(prefix + "linear_fc2.bias") : Tensor());
+             has_bias ? mlp_of.at(prefix + "linear_fc2.bias") : Tensor(), block);
 }
 
 Tensor scores_of(const Tensor& logits, const RouterSpec& router) {
@@ -167,7 +188,7 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int lay
                              const ReferenceRouting& routing) {
   const Mlp parameters{p, layer};
   if (spec.kind(layer) == model::LayerKind::kDense) {
-    return {named_mlp(x_BSH, spec, parameters, ""), {}, {}};
+    return {named_mlp(x_BSH, spec, parameters, "", 0), {}, {}};
   }
   const model::MoeSpec& moe = *spec.moe;
   const RouterSpec& router = moe.router;
@@ -194,19 +215,27 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int lay
   gates = whole(gates);
   const Tensor kept = kept_by_capacity(gates, whole(chosen), router);
   gates = gates * kept;
+  // Experts may read and write a narrower space.
+  const Tensor inner = moe.latent ? x.matmul(parameters.at("fc1_latent_proj.weight").t()) : x;
   const bool is_input_scaled = moe.probabilities_on == model::MoeSpec::ProbabilitiesOn::kInput;
-  Tensor y = at::zeros_like(x);
+  Tensor y = at::zeros_like(inner);
   for (std::int64_t e = 0; e < router.num_experts; ++e) {
     const auto of_expert = [&](const char* name) { return parameters.at(name).select(0, e); };
     const Tensor gate = gates.select(1, e).unsqueeze(1);
     const Tensor out =
-        mlp(is_input_scaled ? x * gate : x, spec, of_expert("experts.linear_fc1.weight"),
+        mlp(is_input_scaled ? inner * gate : inner, spec, of_expert("experts.linear_fc1.weight"),
             has_bias ? of_expert("experts.linear_fc1.bias") : Tensor(), of_expert("experts.linear_fc2.weight"),
-            has_bias ? of_expert("experts.linear_fc2.bias") : Tensor());
+            has_bias ? of_expert("experts.linear_fc2.bias") : Tensor(), moe.glu_interleave);
     y = y + out * (is_input_scaled ? kept.select(1, e).unsqueeze(1) : gate);
   }
+  if (moe.latent) {
+    if (moe.latent->norm == model::Part::kPresent) {
+      y = reference_norm(y, spec, p, fmt::format("decoder.layers.{}.mlp.latent_layernorm", layer));
+    }
+    y = y.matmul(parameters.at("fc2_latent_proj.weight").t());
+  }
   if (moe.shared_ffn_hidden_size > 0) {
-    Tensor shared = named_mlp(x, spec, parameters, "shared_experts.");
+    Tensor shared = named_mlp(x, spec, parameters, "shared_experts.", moe.shared_glu_interleave);
     if (moe.shared_gate == model::Part::kPresent) {
       shared = shared * x.matmul(parameters.at("shared_experts.gate_weight").t()).sigmoid();
     }

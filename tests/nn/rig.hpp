@@ -7,6 +7,7 @@
 #include "nn/mtp_input.hpp"
 #include "nn/specs.hpp"
 #include "ops/allocator.hpp"
+#include "schedule/algorithms.hpp"
 #include "support/tensors.hpp"
 
 namespace primus::test {
@@ -63,8 +64,8 @@ struct Rig {
 
   /// One step at learning rate 0: gradients are left, weights are not moved.
   engine::StepResult step(const Data& data, std::int64_t sequences, double learning_rate = 0.0) {
-    const schedule::Schedule table = schedule::one_forward_one_backward(
-        {.num_ranks = 1, .num_micro_batches = static_cast<int>(data.ids_BS.size(0) / sequences)});
+    const schedule::Schedule table =
+        schedule::build({.num_micro_batches = static_cast<int>(data.ids_BS.size(0) / sequences)});
     return step_with(data, sequences, table.actions({0}), learning_rate);
   }
 

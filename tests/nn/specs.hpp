@@ -95,6 +95,40 @@ inline void randomise_mlp(model::ModelSpec& spec, std::uint64_t seed) {
   if (pick(0, 3) == 0) moe.probabilities_on = model::MoeSpec::ProbabilitiesOn::kInput;
 }
 
+/// Norms, dropout, scales and bounds on the way through the model, each in half of the specs.
+inline void randomise_numerics(model::ModelSpec& spec, std::uint64_t seed) {
+  std::mt19937_64 generator(seed * 7907 + 3);
+  const auto is_chosen = [&] { return std::uniform_int_distribution<int>(0, 1)(generator) == 1; };
+  const auto part = [&] { return is_chosen() ? model::Part::kPresent : model::Part::kAbsent; };
+  if (is_chosen()) spec.norm = model::NormKind::kLayer;
+  spec.norm_around_one = part();
+  spec.residual_after_norm = part();
+  if (is_chosen()) spec.dropout.hidden = 0.3;
+  if (is_chosen()) spec.dropout.attention = 0.4;
+  if (is_chosen()) spec.logits.softcap = 1.5;
+  if (is_chosen()) {
+    spec.width_scaling = model::WidthScaling{
+        .width = 3.0, .embedding = 1.7, .attention_power = is_chosen() ? 1.0 : 0.7, .base_head_dim = 4.0};
+    spec.logits.scale = 0.4;
+  }
+  if (auto* gqa = std::get_if<model::GqaSpec>(&spec.attention)) gqa->qk_norms = part();
+  if (is_chosen()) {
+    spec.activation = {.function = model::ActivationSpec::Function::kSitu, .clamp = {}, .situ_beta = 0.8};
+    if (is_chosen()) spec.activation.situ_linear_beta = 1.3;
+    spec.mlp_gate = model::Part::kPresent;
+  }
+  if (is_chosen()) spec.moe->latent = model::LatentExpertSpec{.size = 5, .norm = part()};
+  spec.mtp_variant = {.detached = part(), .repeated = part(), .mixed_hidden_states = part()};
+  if (spec.mlp_gate == model::Part::kPresent && is_chosen()) {
+    spec.moe->ffn_hidden_size = 6;
+    spec.moe->glu_interleave = is_chosen() ? 3 : 2;
+    if (spec.moe->shared_ffn_hidden_size > 0) {
+      spec.moe->shared_ffn_hidden_size = 4;
+      spec.moe->shared_glu_interleave = is_chosen() ? 1 : 2;
+    }
+  }
+}
+
 /// random_spec, every second one with the options of randomise_mlp.
 inline model::ModelSpec random_mlp_spec(std::uint64_t seed) {
   model::ModelSpec spec = random_spec(seed);

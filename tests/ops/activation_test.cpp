@@ -35,6 +35,8 @@ const Case kCases[] = {
     {"squared_relu", {.function = ActivationFunction::kSquaredRelu, .unit = ActivationUnit::kPlain}},
     {"quick_gelu", {.function = ActivationFunction::kQuickGelu, .unit = ActivationUnit::kPlain}},
     {"silu", {.function = ActivationFunction::kSilu, .unit = ActivationUnit::kPlain}},
+    {"situ", {.function = ActivationFunction::kSitu, .situ_beta = 1.5}},
+    {"situ_on_both", {.function = ActivationFunction::kSitu, .situ_beta = 0.8, .situ_linear_beta = 1.2}},
 };
 
 Tensor function_of(const Tensor& x, ActivationFunction function) {
@@ -49,8 +51,19 @@ Tensor function_of(const Tensor& x, ActivationFunction function) {
       return at::gelu(x, "tanh");
     case ActivationFunction::kSquaredRelu:
       return x.clamp_min(0.0).pow(2);
+    case ActivationFunction::kSitu:
+      break;  // no function of one number: situ_of
   }
   return {};
+}
+
+Tensor flattened(const Tensor& x, double beta) {
+  return x.div(beta).tanh().mul(beta);
+}
+
+Tensor situ_of(const Tensor& gate, const Tensor& up, const ActivationOptions& options) {
+  const Tensor linear = options.situ_linear_beta ? flattened(up, *options.situ_linear_beta) : up;
+  return flattened(gate, options.situ_beta).mul(gate.sigmoid()).mul(linear);
 }
 
 Tensor reference(const Tensor& h, const ActivationOptions& options, const Tensor& prob) {
@@ -65,7 +78,9 @@ Tensor reference(const Tensor& h, const ActivationOptions& options, const Tensor
       gate = gate.clamp_max(*options.clamp);
       up = up.clamp(-*options.clamp, *options.clamp);
     }
-    activation = function_of(gate, options.function).mul(up.add(options.linear_offset));
+    activation = options.function == ActivationFunction::kSitu
+                     ? situ_of(gate, up, options)
+                     : function_of(gate, options.function).mul(up.add(options.linear_offset));
   }
   return prob.defined() ? activation.mul(prob.unsqueeze(1)) : activation;
 }

@@ -32,7 +32,7 @@ IterationRecord sample() {
 TEST(MetricsTest, ConsoleLineHasMegatronsShape) {
   EXPECT_EQ(console_line(sample()),
             " iteration        7/     300 | consumed samples:          112 | elapsed time per iteration (ms): 123.4 |"
-            " throughput per device (TFLOP/s/device): 0.1234 | tokens/s/device: 4567.8 |"
+            " throughput per GPU (TFLOP/s/GPU): 0.1234 | tokens/s/GPU: 4567.8 |"
             " learning rate: 1.000000E-04 | global batch size:    16 | lm loss: 5.950000E+00 |"
             " load_balancing_loss: 1.050000E+00 | loss scale: 1.0 | grad norm: 1.500 |"
             " expert load max/mean: 2.50 | dead experts: 3 |"
@@ -43,6 +43,9 @@ TEST(MetricsTest, EachPredictionDepthHasALossOfItsOwn) {
   IterationRecord record = sample();
   record.mtp_losses = {6.5, 7.0};
   record.loss_scale = 4096.0;
+  record.num_zero_gradients = 12;
+  record.params_norm = 2.5;
+  EXPECT_THAT(console_line(record), HasSubstr("grad norm: 1.500 | num zeros: 12 | params norm: 2.500 |"));
   EXPECT_THAT(
       console_line(record),
       HasSubstr("lm loss: 5.950000E+00 | mtp_1 loss: 6.500000E+00 | mtp_2 loss: 7.000000E+00 | load_balancing"));

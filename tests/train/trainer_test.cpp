@@ -3,68 +3,23 @@
 #include "train/trainer.hpp"
 
 #include <fmt/ranges.h>
-#include <gtest/gtest.h>
-
-#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "base/files.hpp"
-#include "config/resolve.hpp"
-#include "data/prepare.hpp"
-#include "ops/allocator.hpp"
 #include "train/device_support.hpp"
-#include "train/interrupt.hpp"
 #include "train/run.hpp"
+#include "train/tiny_run.hpp"
 
 namespace primus::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-class TrainerTest : public ::testing::Test {
+class TrainerTest : public TinyRun {
  protected:
-  void SetUp() override {
-    ops::install_allocator();
-    clear_interrupt();
-    folder_ = fs::temp_directory_path() / fmt::format("primus_trainer_{}", ::getpid());
-    fs::create_directories(folder_);
-    std::ofstream text(folder_ / "text.txt");
-    for (int i = 0; i < 400; ++i) text << "the quick brown fox number " << i % 10 << " jumps over the lazy dog. ";
-    text.close();
-    data::prepare({.inputs = {(folder_ / "text.txt").string()}, .output_prefix = (folder_ / "text").string()}, {});
-  }
-  void TearDown() override {
-    fs::remove_all(folder_);
-    clear_interrupt();
-  }
-
-  config::Experiment experiment(std::vector<std::string> overrides) const {
-    const fs::path file = folder_ / "experiment.yaml";
-    std::ofstream out(file);
-    out << "work_group: t\nuser_name: t\nexp_name: run\nworkspace: " << folder_.string()
-        << "\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n"
-           "    model: deepseek_v2_tiny.yaml\n    overrides:\n"
-           "      num_layers: 2\n      moe_layer_freq: ([0]*1+[1]*1)\n      hidden_size: 32\n      ffn_hidden_size: "
-           "48\n"
-           "      num_attention_heads: 2\n      kv_lora_rank: 16\n      num_experts: 4\n      moe_ffn_hidden_size: 24\n"
-           "      moe_shared_expert_intermediate_size: 24\n      seq_length: 32\n      max_position_embeddings: 32\n"
-           "      micro_batch_size: 2\n      global_batch_size: 4\n      train_iters: 30\n      bf16: false\n"
-           "      lr: 5.0e-3\n      min_lr: 5.0e-4\n      lr_warmup_iters: 3\n      init_method_std: 0.05\n"
-           "      cross_entropy_loss_fusion: true\n      dataloader_type: cyclic\n"
-           "      train_data_path: "
-        << (folder_ / "text_text_document").string()
-        << "\n      valid_data_path: " << (folder_ / "text_text_document").string()
-        << "\n      eval_iters: 2\n      eval_interval: 10\n";
-    out.close();
-    return config::resolve({.file = file, .overrides = std::move(overrides), .purpose = config::Purpose::kTrain})
-        .experiment;
-  }
-
   /// Data of many documents of a few tokens each.
   std::string short_documents() const {
     std::vector<std::string> inputs;
@@ -74,28 +29,9 @@ class TrainerTest : public ::testing::Test {
       for (int j = 0; j < 3 + i % 7; ++j) text << static_cast<char>('a' + (i * (j + 3) + j * j) % 26);
       inputs.push_back(file.string());
     }
-    data::prepare({.inputs = inputs, .output_prefix = (folder_ / "short").string()}, {});
+    prepare(inputs, (folder_ / "short").string());
     return (folder_ / "short_text_document").string();
   }
-
-  RunSummary run(const config::Experiment& what) {
-    Trainer trainer(what);
-    Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
-    return trainer.run(reporter);
-  }
-
-  /// lm_loss and eval_loss of each line, as text: equal text is equal bits.
-  std::vector<std::string> losses() const {
-    std::vector<std::string> found;
-    std::ifstream in(folder_ / "t/t/run/metrics.jsonl");
-    for (std::string line; std::getline(in, line);) {
-      const std::size_t at = line.find("_loss\":");
-      found.push_back(line.substr(at, line.find(',', at) - at));
-    }
-    return found;
-  }
-
-  fs::path folder_;
 };
 
 TEST_F(TrainerTest, LearnsAndWritesItsRecords) {
@@ -391,6 +327,35 @@ TEST_F(TrainerTest, PerLayerLoggingTellsOfEveryMoeLayer) {
   const std::string log = read_file(folder_ / "t/t/run/log.txt");
   EXPECT_NE(log.find("layer   1 | expert load max/mean: "), std::string::npos) << log;
   EXPECT_NE(log.find("dead experts: "), std::string::npos) << log;
+}
+
+TEST_F(TrainerTest, NormsZerosAndMemoryAreLoggedOnRequest) {
+  const config::Experiment what = experiment({"--log_params_norm", "True", "--log_num_zeros_in_grad", "True",
+                                              "--log_memory_interval", "10", "--eval_iters", "0"});
+  Trainer trainer(what);
+  {
+    Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
+    trainer.run(reporter);
+  }
+  double squares = 0.0;
+  std::int64_t num_zeros = 0;
+  for (const auto& parameter : trainer.parameters().all()) {
+    if (!parameter->gradient().defined()) continue;
+    squares += parameter->weight.to(at::kDouble).square().sum().item<double>();
+    num_zeros += parameter->gradient().eq(0).sum().item<std::int64_t>();
+  }
+  const std::string metrics = read_file(folder_ / "t/t/run/metrics.jsonl");
+  const auto last = [&](const std::string& key) {
+    const std::size_t at = metrics.rfind("\"" + key + "\":");
+    return at == std::string::npos ? -1.0 : std::stod(metrics.substr(at + key.size() + 3));
+  };
+  EXPECT_NEAR(last("params_norm"), std::sqrt(squares), 1e-9 * std::sqrt(squares));
+  EXPECT_EQ(last("num_zero_gradients"), static_cast<double>(num_zeros));
+  EXPECT_GT(num_zeros, 0);  // of tokens that did not occur
+  const std::string log = read_file(folder_ / "t/t/run/log.txt");
+  for (const char* line : {"[Rank 0] (after 10 iterations) memory (MB) | max allocated: ", "(after 30 iterations)"})
+    EXPECT_NE(log.find(line), std::string::npos) << line;
+  EXPECT_EQ(log.find("(after 15 iterations)"), std::string::npos);
 }
 
 TEST_F(TrainerTest, AnErrorOfARunStandsInItsLog) {

@@ -5,6 +5,15 @@
 
 namespace primus::ops {
 
+/// Weights are zero with this probability, the others divided by 1 − probability. The weight of a key t for a query s
+/// has the number ((sequence · A + head) · S + s) · S + t in the stream, the sequence counted over the global batch.
+struct AttentionDropout {
+  double probability = 0.0;
+  std::uint64_t seed = 0;
+  std::uint64_t stream = 0;
+  std::int64_t first_sequence = 0;
+};
+
 /// What a query sees and how its scores become weights; the defaults are plain causal attention.
 struct AttentionOptions {
   double scale = 1.0;
@@ -12,6 +21,7 @@ struct AttentionOptions {
   double softcap = 0.0;     // scores become softcap · tanh(score / softcap); 0: they stay
   Tensor first_key_BS;      // int32: first key that each query sees, never falling (packed documents); undefined: key 0
   Tensor sink_A;            // a logit a head, without a value, in every softmax (fp32 or fp64); undefined: none
+  AttentionDropout dropout = {};
 };
 
 /// context_BSAV = softmax(scale · q·kᵀ, causal) · v; lse_BAS (fp32 or fp64) = log Σ exp of each query's scores, the

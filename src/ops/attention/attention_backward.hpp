@@ -1,9 +1,11 @@
 #pragma once
 // Backward pass of blockwise causal attention. Scores are recomputed transposed, keys × queries: with the operands of
 // the queries packed once a head, each of the five products then reads one operand in place and one packed.
+// With dropout, M the weights' factors: dV = (P ∘ M)·dO and dP = (V·dOᵀ) ∘ M, while delta stays what it is.
 //   P = exp(scale · K·Qᵀ − lse)   dP = V·dOᵀ   dS = scale · P ∘ (dP − delta), delta = Σ_v dO · O
 //   dV = P·dO   dK = dS·Q   dQ = dSᵀ·K
 #include "ops/attention/visible_keys.hpp"
+#include "ops/attention/weight_dropout.hpp"
 
 namespace primus::ops::attention {
 
@@ -33,6 +35,7 @@ class Backward {
         visible_(sizes, options),
         scale_(static_cast<Acc>(options.scale)),
         softcap_(static_cast<Acc>(options.softcap)),
+        dropout_(sizes, options.dropout),
         padded_sequence_(tile::round_up(sizes.sequence, kPanel)),
         padded_query_(tile::round_up(sizes.query_size, kPanel)),
         padded_value_(tile::round_up(sizes.value_size, kPanel)),
@@ -219,7 +222,7 @@ class Backward {
     const std::int64_t queries = std::min(kBackwardQueries, sizes_.sequence - first_query);
     Acc* weights = tiles;
     Acc* dscores = tiles + kBackwardKeys * kTileStride;
-    const Block block{visible_, pair.batch, first_key, first_query, keys, queries};
+    const Block block{visible_, pair.batch, head_of(pair, turn), first_key, first_query, keys, queries};
     score_tile(block, pair.key_rows, pair.query_transposed, sizes_.query_size, weights);
     score_tile(block, pair.value_rows, pair.dcontext_transposed, sizes_.value_size, dscores);
     const std::int64_t lse_offset = (pair.batch * sizes_.heads + head_of(pair, turn)) * sizes_.sequence;
@@ -232,7 +235,7 @@ class Backward {
   // Keys and queries are counted from the block's first.
   struct Block {
     const VisibleKeys& visible;
-    std::int64_t batch, first_key, first_query, keys, queries;
+    std::int64_t batch, head, first_key, first_query, keys, queries;
 
     // Queries of the block that see a key: first_seeing … end_seeing.
     std::int64_t first_seeing(std::int64_t key) const {
@@ -272,6 +275,14 @@ class Backward {
       const std::int64_t first = block.first_seeing(key);
       const std::int64_t end = std::max(first, block.end_seeing(key));
       const std::int64_t start = first / tile::kLanes<Acc> * tile::kLanes<Acc>;
+      std::array<Acc, kBackwardQueries> factors;
+      if (dropout_.is_on()) {
+        for (std::int64_t query = start; query < end; ++query) {
+          factors[static_cast<std::size_t>(query)] =
+              dropout_.template factor<Acc>(block.batch, block.head, block.first_query + query, block.first_key + key);
+          dscore[query] *= factors[static_cast<std::size_t>(query)];
+        }
+      }
       if (softcap_ > 0) {
         capped_row(start, end, lse, delta, weight, dscore);
       } else {
@@ -280,6 +291,10 @@ class Backward {
           weight[query] = fast_exp(weight[query] - lse[query]);
           dscore[query] = weight[query] * (dscore[query] - delta[query]) * scale_;
         }
+      }
+      if (dropout_.is_on()) {
+        for (std::int64_t query = start; query < end; ++query)
+          weight[query] *= factors[static_cast<std::size_t>(query)];
       }
       std::fill_n(weight, first, Acc{0});
       std::fill_n(dscore, first, Acc{0});
@@ -361,6 +376,7 @@ class Backward {
   Sizes sizes_;
   VisibleKeys visible_;
   Acc scale_, softcap_;
+  WeightDropout dropout_;
   std::int64_t padded_sequence_, padded_query_, padded_value_;
   std::int64_t slices_ = 1;
   Heads<T> dcontext_, q_, k_, v_, context_, dq_, dk_, dv_;

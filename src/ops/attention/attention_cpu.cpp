@@ -3,6 +3,7 @@
 #include "ops/attention/attention_backward.hpp"
 #include "ops/attention/attention_forward.hpp"
 #include "ops/cuda_ops.hpp"
+#include "ops/not_on_gpu.hpp"
 #include "ops/zone.hpp"
 
 namespace primus::ops {
@@ -55,6 +56,7 @@ void attention_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor&
   const ZoneScope zone(Zone::kAttentionForward);
   const attention::Sizes sizes = attention::sizes_of(q_BSAD, k_BSGD, v_BSGV, lse_BAS);
   if (q_BSAD.is_cuda()) {
+    if (options.dropout.probability > 0.0) throw_not_on_gpu("attention_dropout");
     return cuda_ops().attention_forward(q_BSAD, k_BSGD, v_BSGV, options, context_BSAV, lse_BAS);
   }
   dispatch_floating(q_BSAD.scalar_type(), "attention_forward", [&](auto tag) {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/attention/visible_keys.hpp"
+#include "ops/attention/weight_dropout.hpp"
 
 namespace primus::ops::attention {
 
@@ -23,6 +24,7 @@ class Forward {
         visible_(sizes, options),
         scale_(static_cast<Acc>(options.scale)),
         softcap_(static_cast<Acc>(options.softcap)),
+        dropout_(sizes, options.dropout),
         sinks_(sink_data<Acc>(sizes, options.sink_A)),
         padded_value_(tile::round_up(sizes.value_size, kPanel)),
         q_(as_heads<T>(q, sizes, sizes.heads, sizes.query_size, "q")),
@@ -95,7 +97,7 @@ class Forward {
 
   // Up to kForwardQueries queries against up to kForwardKeys keys. Keys are counted from the tile's first.
   struct Tile {
-    std::int64_t batch, first_query, first_key, rows;
+    std::int64_t batch, head, first_query, first_key, rows;
   };
   struct Span {
     std::int64_t begin, end;
@@ -130,7 +132,7 @@ class Forward {
     std::fill_n(running.sum, rows, Acc{0});
     const std::int64_t begin = visible_.first_key(batch, first_query) / kPanel * kPanel;
     for (std::int64_t first_key = begin; first_key < first_query + rows; first_key += kForwardKeys) {
-      const Tile tile{batch, first_query, first_key, rows};
+      const Tile tile{batch, head, first_query, first_key, rows};
       score_tile(tile, queries, packed, scores);
       if (first_key == begin) {
         softmax_tile<Write::kOverwrite>(tile, scores, running);
@@ -199,6 +201,10 @@ class Forward {
       std::fill(score + own.end, score + group.end, -std::numeric_limits<Acc>::infinity());
       const Acc highest = tile::maximum(score + group.begin, group.end - group.begin, running.maximum[row]);
       const Acc added = exponentials(score + group.begin, group.end - group.begin, highest);
+      if (dropout_.is_on()) {
+        dropout_.multiply_keys(tile.batch, tile.head, tile.first_query + row, tile.first_key + own.begin,
+                               own.end - own.begin, score + own.begin);
+      }
       if (write == Write::kAccumulate && highest > running.maximum[row]) {
         const Acc factor = fast_exp(running.maximum[row] - highest);
         Acc* output = running.output + row * padded_value_;
@@ -246,6 +252,7 @@ class Forward {
   Sizes sizes_;
   VisibleKeys visible_;
   Acc scale_, softcap_;
+  WeightDropout dropout_;
   const Acc* sinks_;
   std::int64_t padded_value_;
   Heads<T> q_, k_, v_, context_;

@@ -4,6 +4,7 @@
 #include "ops/cross_entropy/cross_entropy.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/gemm/gemm.hpp"
+#include "ops/not_on_gpu.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -140,6 +141,54 @@ class GradientRow {
   std::vector<Acc> exponential_;
 };
 
+/// One row of products becomes logits; `slope`, where it is not null, gets d logit / d product.
+template <typename T>
+void bound_row(const LogitOptions& options, std::int64_t n, T* row, acc_t<T>* slope) {
+  using Acc = acc_t<T>;
+  const auto scale = static_cast<Acc>(options.scale);
+  const auto cap = static_cast<Acc>(options.softcap);
+#pragma omp simd
+  for (std::int64_t v = 0; v < n; ++v) {
+    const Acc scaled = static_cast<Acc>(row[v]) * scale;
+    const Acc t = cap > 0 ? fast_tanh(scaled / cap) : Acc(0);
+    row[v] = to_storage<T>(cap > 0 ? cap * t : scaled);
+    if (slope != nullptr) slope[v] = scale * (Acc(1) - t * t);
+  }
+}
+
+/// GradientRow over rows of products.
+template <typename T>
+class BoundedRow {
+ public:
+  using Acc = acc_t<T>;
+
+  BoundedRow(const LogitOptions& options, std::int64_t vocabulary)
+      : options_(options), vocabulary_(vocabulary), gradient_(vocabulary) {
+    if (!options.is_identity()) slope_.resize(static_cast<std::size_t>(vocabulary));
+  }
+
+  Acc run(T* row, std::int64_t label, Acc grad) {
+    if (options_.is_identity()) return gradient_.run(row, label, grad);
+    bound_row(options_, vocabulary_, row, slope_.data());
+    const Acc loss = gradient_.run(row, label, grad);
+    const Acc* slope = slope_.data();
+#pragma omp simd
+    for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = to_storage<T>(static_cast<Acc>(row[v]) * slope[v]);
+    return loss;
+  }
+
+ private:
+  LogitOptions options_;
+  std::int64_t vocabulary_;
+  GradientRow<T> gradient_;
+  std::vector<Acc> slope_;
+};
+
+void check_device(const Tensor& logits_TV, const LogitOptions& options) {
+  if (!logits_TV.is_cuda() || options.is_identity()) return;
+  throw_not_on_gpu(options.softcap > 0.0 ? "final_logit_softcapping" : "mup_output_mult");
+}
+
 void check_rows(const Tensor& logits_TV, const Tensor& label_T, const Tensor& loss_T) {
   const std::int64_t tokens = label_T.numel();
   PRIMUS_CHECK(logits_TV.dim() == 2 && logits_TV.is_contiguous() && logits_TV.size(0) == tokens,
@@ -174,11 +223,13 @@ std::int64_t chosen_chunk(std::int64_t chunk_tokens, const Tensor& w_VH) {
 
 /// Run `body(first token, tokens, logits of them)` chunk by chunk, logits = x · wᵀ.
 template <typename Body>
-void for_each_chunk(const Tensor& x_TH, const Tensor& w_VH, std::int64_t chunk_tokens, const Body& body) {
+void for_each_chunk(const Tensor& x_TH, const Tensor& w_VH, const LogitOptions& options, std::int64_t chunk_tokens,
+                    const Body& body) {
   const std::int64_t num_tokens = x_TH.size(0);
   if (num_tokens == 0) return;
   const std::int64_t chunk = std::min(num_tokens, chosen_chunk(chunk_tokens, w_VH));
-  const Tensor buffer = at::empty({chunk, w_VH.size(0)}, x_TH.options());
+  const Tensor buffer =
+      at::empty({chunk, w_VH.size(0)}, x_TH.options().dtype(options.type.value_or(x_TH.scalar_type())));
   for (std::int64_t first = 0; first < num_tokens; first += chunk) {
     const std::int64_t tokens = std::min(chunk, num_tokens - first);
     Tensor logits = buffer.narrow(0, 0, tokens);
@@ -189,13 +240,33 @@ void for_each_chunk(const Tensor& x_TH, const Tensor& w_VH, std::int64_t chunk_t
 
 }  // namespace
 
-void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, Tensor& loss_T) {
-  const ZoneScope zone(Zone::kLoss);
-  check_rows(logits_TV, label_T, loss_T);
+void bound_logits(const LogitOptions& options, Tensor& logits_TV) {
+  if (options.is_identity()) return;
+  check_device(logits_TV, options);
+  PRIMUS_CHECK(logits_TV.dim() == 2 && logits_TV.is_contiguous(), "cross_entropy: logits must be [T, V], contiguous");
+  const std::int64_t vocabulary = logits_TV.size(1);
+  dispatch_floating(logits_TV.scalar_type(), "bound_logits", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* logits = logits_TV.data_ptr<T>();
+    at::parallel_for(0, logits_TV.size(0), tokens_per_task(vocabulary), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        bound_row<T>(options, vocabulary, logits + t * vocabulary, nullptr);
+      }
+    });
+  });
+}
+
+namespace {
+
+void check_gradient(const Tensor& label_T, const Tensor& grad_T, const Tensor& loss_T) {
   PRIMUS_CHECK(
       grad_T.is_contiguous() && grad_T.numel() == label_T.numel() && grad_T.scalar_type() == loss_T.scalar_type(),
       "cross_entropy: grad must be like loss");
-  if (logits_TV.is_cuda()) return cuda_ops().cross_entropy_forward_backward(logits_TV, label_T, grad_T, loss_T);
+}
+
+/// Both on the CPU.
+void rows_forward_backward(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, const LogitOptions& options,
+                           Tensor& loss_T) {
   const std::int64_t vocabulary = logits_TV.size(1);
   check_labels(label_T, vocabulary);
   const auto* label = label_T.data_ptr<std::int64_t>();
@@ -206,12 +277,32 @@ void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, co
     const Acc* grad = grad_T.data_ptr<Acc>();
     Acc* loss = loss_T.data_ptr<Acc>();
     at::parallel_for(0, label_T.numel(), tokens_per_task(vocabulary), [&](std::int64_t begin, std::int64_t end) {
-      GradientRow<T> gradient_row(vocabulary);
+      BoundedRow<T> gradient_row(options, vocabulary);
       for (std::int64_t t = begin; t < end; ++t) {
         loss[t] = gradient_row.run(logits + t * vocabulary, label[t], grad[t]);
       }
     });
   });
+}
+
+}  // namespace
+
+void cross_entropy_forward_backward(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, Tensor& loss_T) {
+  const ZoneScope zone(Zone::kLoss);
+  check_rows(logits_TV, label_T, loss_T);
+  check_gradient(label_T, grad_T, loss_T);
+  if (logits_TV.is_cuda()) return cuda_ops().cross_entropy_forward_backward(logits_TV, label_T, grad_T, loss_T);
+  rows_forward_backward(logits_TV, label_T, grad_T, {}, loss_T);
+}
+
+void bounded_cross_entropy(Tensor& logits_TV, const Tensor& label_T, const Tensor& grad_T, const LogitOptions& options,
+                           Tensor& loss_T) {
+  if (options.is_identity()) return cross_entropy_forward_backward(logits_TV, label_T, grad_T, loss_T);
+  const ZoneScope zone(Zone::kLoss);
+  check_device(logits_TV, options);
+  check_rows(logits_TV, label_T, loss_T);
+  check_gradient(label_T, grad_T, loss_T);
+  rows_forward_backward(logits_TV, label_T, grad_T, options, loss_T);
 }
 
 void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tensor& loss_T) {
@@ -236,22 +327,24 @@ void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tenso
 }
 
 void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
-                          std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH) {
+                          std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH,
+                          const LogitOptions& options) {
   const ZoneScope zone(Zone::kLoss);
-  for_each_chunk(x_TH, w_VH, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
+  for_each_chunk(x_TH, w_VH, options, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
     Tensor loss = loss_T.narrow(0, first, tokens);
     Tensor dx = dx_TH.narrow(0, first, tokens);
-    cross_entropy_forward_backward(logits, label_T.narrow(0, first, tokens), grad_T.narrow(0, first, tokens), loss);
+    bounded_cross_entropy(logits, label_T.narrow(0, first, tokens), grad_T.narrow(0, first, tokens), options, loss);
     linear_dgrad(logits, w_VH, dx);
-    linear_wgrad(logits, x_TH.narrow(0, first, tokens), main_grad_VH);
+    if (main_grad_VH.defined()) linear_wgrad(logits, x_TH.narrow(0, first, tokens), main_grad_VH);
   });
 }
 
 void linear_cross_entropy_loss(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, std::int64_t chunk_tokens,
-                               Tensor& loss_T) {
+                               Tensor& loss_T, const LogitOptions& options) {
   const ZoneScope zone(Zone::kLoss);
-  for_each_chunk(x_TH, w_VH, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
+  for_each_chunk(x_TH, w_VH, options, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
     Tensor loss = loss_T.narrow(0, first, tokens);
+    bound_logits(options, logits);
     cross_entropy_forward(logits, label_T.narrow(0, first, tokens), loss);
   });
 }

@@ -1,39 +1,20 @@
 #include "ops/rms_norm/rms_norm.hpp"
 
 #include "ops/cuda_ops.hpp"
+#include "ops/norm/norm_rows.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
 
-// The weight's gradient is summed in at most this many fixed parts, so that its bits do not depend on the threads.
-constexpr std::int64_t kGradientParts = 16;
-constexpr std::int64_t kElementsPerTask = 16384;
-
-// Rows of a [T, H] tensor, or of a [T, A, H] one: the heads of a token one after another.
-template <typename T>
-struct Rows {
-  T* data;
-  std::int64_t token_stride, head_stride, heads;
-
-  explicit Rows(const Tensor& x)
-      : data(x.data_ptr<std::remove_const_t<T>>()),
-        token_stride(x.stride(0)),
-        head_stride(x.dim() == 3 ? x.stride(1) : 0),
-        heads(x.dim() == 3 ? x.size(1) : 1) {}
-  T* at(std::int64_t row) const { return data + row / heads * token_stride + row % heads * head_stride; }
-};
-
-std::int64_t num_rows(const Tensor& x) {
-  return x.dim() == 3 ? x.size(0) * x.size(1) : x.size(0);
-}
+using norm::kGradientParts;
+using norm::num_rows;
+using norm::Rows;
+using norm::rows_per_task;
 
 void check_rows(const Tensor& rows_TH, const Tensor& like_TH, const char* name) {
-  PRIMUS_CHECK((rows_TH.dim() == 2 || rows_TH.dim() == 3) && rows_TH.sizes() == like_TH.sizes(),
-               "rms_norm: shape of {}", name);
-  PRIMUS_CHECK(rows_TH.stride(-1) == 1 || rows_TH.size(-1) <= 1, "rms_norm: rows of {} must be dense", name);
-  PRIMUS_CHECK(rows_TH.scalar_type() == like_TH.scalar_type(), "rms_norm: element type of {}", name);
+  norm::check_rows(rows_TH, like_TH, "rms_norm", name);
 }
 
 void check_operands(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rstd_T) {
@@ -41,10 +22,6 @@ void check_operands(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rs
   PRIMUS_CHECK(weight_H.scalar_type() == x_TH.scalar_type(), "rms_norm: weight and x differ in type");
   PRIMUS_CHECK(rstd_T.is_contiguous() && rstd_T.numel() == num_rows(x_TH), "rms_norm: shape of rstd");
   PRIMUS_CHECK(rstd_T.scalar_type() == accumulator_type(x_TH.scalar_type()), "rms_norm: element type of rstd");
-}
-
-std::int64_t rows_per_task(std::int64_t width) {
-  return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(width, 1));
 }
 
 template <typename T>

@@ -19,19 +19,36 @@ struct RouterShape {
   constexpr std::int64_t units() const { return groups * units_per_group(); }
 };
 
+inline constexpr int kMaxRouterGroups = 64;
+inline constexpr float kSumEpsilon = 1e-20F;  // Megatron's, under a sum of scores
+
+/// Groups of neighbouring experts of which a token's choices come from the best; count 1: no limit.
+struct RouterGroups {
+  int count;
+  int num_kept;
+  int num_summed;  // experts whose sum is a group's score
+};
+
 struct RouterForward {
   const float* logits;
+  const float* bias;  // [E], added to the scores for the choice; nullptr: none
+  ScoreFunction score;
   SoftmaxOrder order;
   Selection selection;
+  RouterGroups groups;
   float scaling;
   double slope_factor;  // of n_e in the slope of a group's balancing loss
+  double z_factor;      // of Σ logsumexp² in the z loss
   std::int32_t* index;
   float* prob;
   std::int32_t* count;
-  float* balance_loss;
-  float* slope;              // [groups, E]; nullptr without a balancing loss
-  float* unit_probability;   // scratch [units, E], likewise
-  std::int32_t* unit_count;  // scratch [units, E]
+  float* loss_4;
+  int balance_place, z_place;  // in loss_4
+  float* slope;                // [groups, E]; nullptr without a balancing loss
+  float* unit_probability;     // scratch [units, E], likewise
+  std::int32_t* unit_count;    // scratch [units, E]
+  std::int32_t* unit_balance;  // scratch [units, E]: plain top k of the scores; nullptr where the choices are it
+  double* unit_square_lse;     // scratch [units]; nullptr without a z loss
 };
 
 void launch_router_forward(RouterShape shape, const RouterForward& tensors, gpu::Stream stream);
@@ -41,10 +58,12 @@ struct RouterBackward {
   const std::int32_t* index;
   const float* prob;
   const float* dprob;
+  ScoreFunction score;
   SoftmaxOrder order;
   float scaling;
   const float* slope;  // forward's; nullptr without a balancing loss
-  float loss_scale;    // the loss's own gradient
+  float loss_scale;    // the losses' own gradient
+  float z_factor;      // 2c/n, scaled; 0: without a z loss
   float* dlogits;
 };
 

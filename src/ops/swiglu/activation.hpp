@@ -14,6 +14,7 @@ enum class ActivationFunction {
   kGelu,         // x · Φ(x), exact
   kTanhGelu,     // GELU with Φ in its tanh form
   kSquaredRelu,  // max(x, 0)²
+  kSitu,         // β · tanh(x / β) · σ(x), of gated units
 };
 
 enum class ActivationUnit { kGated, kPlain };
@@ -23,6 +24,8 @@ struct ActivationOptions {
   ActivationUnit unit = ActivationUnit::kGated;
   std::optional<double> clamp;  // gated: bounds the gate from above, up on both sides; no gradient beyond it
   double linear_offset = 0.0;   // gated: added to up
+  double situ_beta = 1.0;       // β of kSitu
+  std::optional<double> situ_linear_beta = {};  // beside kSitu: up becomes β · tanh(up / β); neither clamp nor offset
 
   bool is_swiglu() const {
     return function == ActivationFunction::kSilu && unit == ActivationUnit::kGated && !clamp && linear_offset == 0.0;

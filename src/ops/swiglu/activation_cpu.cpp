@@ -111,6 +111,55 @@ Acc plain_backward(const T* da, const T* h, Acc prob, std::int64_t width, T* dh,
   return dprob;
 }
 
+/// What kSitu's two halves are bounded by; `linear` 0: up is not bounded.
+template <typename Acc>
+struct SituBounds {
+  Acc gate, linear;
+};
+
+/// bound · tanh(x / bound) and its slope.
+template <typename Acc>
+[[gnu::always_inline]] inline ValueSlope<Acc> flattened(Acc x, Acc bound) {
+  const Acc t = fast_tanh(x / bound);
+  return {bound * t, Acc(1) - t * t};
+}
+
+/// f(x) = β · tanh(x / β) · σ(x).
+template <typename Acc>
+[[gnu::always_inline]] inline ValueSlope<Acc> situ(Acc x, Acc beta) {
+  const ValueSlope<Acc> bounded = flattened(x, beta);
+  const Acc sigmoid = fast_sigmoid(x);
+  return {bounded.value * sigmoid, sigmoid * (bounded.slope + bounded.value * (Acc(1) - sigmoid))};
+}
+
+template <typename T, typename Acc = acc_t<T>>
+void situ_forward(const T* gate, const T* up, Acc prob, SituBounds<Acc> bounds, std::int64_t width, T* a) {
+  for (std::int64_t f = 0; f < width; ++f) {
+    const Acc raw = static_cast<Acc>(up[f]);
+    const Acc u = bounds.linear > 0 ? flattened(raw, bounds.linear).value : raw;
+    a[f] = to_storage<T>(situ(static_cast<Acc>(gate[f]), bounds.gate).value * u * prob);
+  }
+}
+
+/// As gated_backward.
+template <typename T, typename Acc = acc_t<T>>
+Acc situ_backward(const T* da, const T* gate, const T* up, Acc prob, SituBounds<Acc> bounds, std::int64_t width,
+                  T* dgate, T* dup, T* a) {
+  Acc dprob = 0;
+  for (std::int64_t f = 0; f < width; ++f) {
+    const Acc d = static_cast<Acc>(da[f]);
+    const Acc raw = static_cast<Acc>(up[f]);
+    const ValueSlope<Acc> u = bounds.linear > 0 ? flattened(raw, bounds.linear) : ValueSlope<Acc>{raw, Acc(1)};
+    const ValueSlope<Acc> g = situ(static_cast<Acc>(gate[f]), bounds.gate);
+    dprob += d * g.value * u.value;
+    const Acc scaled = d * prob;
+    dgate[f] = to_storage<T>(scaled * u.value * g.slope);
+    dup[f] = to_storage<T>(scaled * g.value * u.slope);
+    a[f] = to_storage<T>(g.value * u.value * prob);
+  }
+  return dprob;
+}
+
 /// body(constant) with the function as a compile-time value.
 template <typename Body>
 void with_function(ActivationFunction function, const Body& body) {
@@ -126,6 +175,8 @@ void with_function(ActivationFunction function, const Body& body) {
       return body(std::integral_constant<ActivationFunction, kTanhGelu>{});
     case kSquaredRelu:
       return body(std::integral_constant<ActivationFunction, kSquaredRelu>{});
+    case kSitu:
+      return body(std::integral_constant<ActivationFunction, kSitu>{});
   }
 }
 
@@ -139,6 +190,8 @@ const char* key_of(const ActivationOptions& options) {
       return "squared_relu";
     case ActivationFunction::kTanhGelu:
       return "openai_gelu";
+    case ActivationFunction::kSitu:
+      return "activation_situ_beta";
     default:
       return "swiglu: false";
   }
@@ -169,6 +222,13 @@ Bounds<Acc> bounds_of(const ActivationOptions& options) {
   return {highest, -highest, static_cast<Acc>(options.linear_offset)};
 }
 
+template <typename Acc>
+SituBounds<Acc> situ_bounds_of(const ActivationOptions& options) {
+  PRIMUS_CHECK(options.unit == ActivationUnit::kGated && !options.clamp && options.linear_offset == 0.0,
+               "activation: situ is a gated unit without clamp and offset");
+  return {static_cast<Acc>(options.situ_beta), static_cast<Acc>(options.situ_linear_beta.value_or(0.0))};
+}
+
 /// body(function, type tag, width, rows a task) for the rows of a.
 template <typename Body>
 void dispatch(const ActivationOptions& options, const Tensor& a_RF, const char* op, const Body& body) {
@@ -197,7 +257,10 @@ void activation_forward(const Tensor& h, const ActivationOptions& options, const
     at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         const Acc p = prob != nullptr ? prob[r] : Acc(1);
-        if (options.unit == ActivationUnit::kPlain) {
+        if constexpr (kFunction == ActivationFunction::kSitu) {
+          const T* gate = from + r * 2 * width;
+          situ_forward(gate, gate + width, p, situ_bounds_of<Acc>(options), width, a + r * width);
+        } else if (options.unit == ActivationUnit::kPlain) {
           plain_forward<kFunction>(from + r * width, p, width, a + r * width);
         } else {
           const T* gate = from + r * 2 * width;
@@ -232,7 +295,12 @@ void activation_backward(const Tensor& da_RF, const Tensor& h, const ActivationO
         const Acc p = prob != nullptr ? prob[r] : Acc(1);
         const T* d = da + r * width;
         Acc dp = 0;
-        if (options.unit == ActivationUnit::kPlain) {
+        if constexpr (kFunction == ActivationFunction::kSitu) {
+          const T* gate = from + r * 2 * width;
+          T* dgate = to + r * 2 * width;
+          dp = situ_backward(d, gate, gate + width, p, situ_bounds_of<Acc>(options), width, dgate, dgate + width,
+                             a + r * width);
+        } else if (options.unit == ActivationUnit::kPlain) {
           dp = plain_backward<kFunction>(d, from + r * width, p, width, to + r * width, a + r * width);
         } else {
           const T* gate = from + r * 2 * width;

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,8 +12,8 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_common.hpp"
+#include "cli/data_common.hpp"
 #include "cli/terminal.hpp"
-#include "config/key_table.hpp"
 #include "data/prepare.hpp"
 
 namespace primus::cli {
@@ -28,36 +26,7 @@ namespace {
                       .expected = std::move(expected)}});
 }
 
-// "data/" names a folder: the files would be called data/_text_document.bin.
-void check_prefix(const std::string& option, const std::string& prefix) {
-  if (prefix.empty() || !(prefix.ends_with('/') || std::filesystem::is_directory(prefix))) return;
-  throw ConfigError({{.file = "command line",
-                      .key = option,
-                      .message = "names a folder",
-                      .expected = "folder and beginning of the file names",
-                      .found = fmt::format("'{}'", prefix),
-                      .nearest = fmt::format("for instance {}{}train", prefix, prefix.ends_with('/') ? "" : "/")}});
-}
-
-// Tokenizers that an experiment may name and that turn no text into tokens yet are planned, not misspelt.
-void check_tokenizer(const std::string& type) {
-  constexpr std::array<std::string_view, 2> kReady = {"ByteTokenizer", "NullTokenizer"};
-  if (std::find(kReady.begin(), kReady.end(), type) != kReady.end()) return;
-  const std::vector<std::string> known = split(config::find_key("tokenizer_type")->allowed, '|');
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  const bool is_planned = std::find(known.begin(), known.end(), type) != known.end();
-  const auto nearest = is_planned ? std::nullopt : nearest_name(type, views);
-  throw ConfigError(
-      {{.file = "command line",
-        .key = "--tokenizer-type",
-        .message = is_planned ? "this tokenizer is planned for a later release" : "there is no such tokenizer",
-        .expected = "ByteTokenizer or NullTokenizer",
-        .found = type,
-        .nearest = nearest ? fmt::format("did you mean '{}'?", *nearest) : ""}});
-}
-
 void check(const data::PrepareOptions& options) {
-  check_tokenizer(options.tokenizer_type);
   check_prefix("--output-prefix", options.output_prefix);
   check_prefix("--held-out-prefix", options.held_out_prefix);
   if (options.held_out.empty()) {
@@ -101,6 +70,7 @@ Json summary_json(const data::PrepareSummary& summary) {
           {"documents", summary.num_documents},
           {"tokens", summary.num_tokens},
           {"bytes", summary.num_bytes},
+          {"resumed_bytes", summary.num_resumed_bytes},
           {"held_out_tokens", summary.num_held_out_tokens},
           {"left_out_copies", summary.num_skipped_files},
           {"not_text", summary.not_text},
@@ -110,19 +80,26 @@ Json summary_json(const data::PrepareSummary& summary) {
 
 struct PrepareWords {
   data::PrepareOptions options;
+  TokenizerWords tokenizer;
+  DocumentWords documents;
   bool no_eod = false;
+  bool sentences = false;
+  bool keep_copies = false;
   bool dry_run = false;
   std::string format = "text";
 };
 
 void add_options(CLI::App& app, PrepareWords& read) {
   data::PrepareOptions& options = read.options;
-  app.add_option("--input", options.inputs, "Text files, and folders of them")->required()->type_name("PATH");
+  add_document_options(app, read.documents);
   app.add_option("--output-prefix", options.output_prefix, "Prefix of the data to write")
       ->required()
       ->type_name("PREFIX");
-  app.add_option("--tokenizer-type", options.tokenizer_type, "Tokenizer")->capture_default_str()->type_name("NAME");
-  app.add_flag("--no-append-eod", read.no_eod, "No end-of-document token after each file");
+  add_tokenizer_options(app, read.tokenizer);
+  app.add_flag("--no-append-eod", read.no_eod, "No end-of-document token after each document");
+  app.add_flag("--split-sentences", read.sentences, "Every sentence is a sequence of its own");
+  app.add_flag("--keep-copies", read.keep_copies, "Files that repeat others are not left out");
+  app.add_option("--workers", options.num_threads, "Threads; 0: one a core")->capture_default_str()->type_name("N");
   app.add_option("--held-out", options.held_out, "Files whose ends are held out for evaluation")->type_name("FILE");
   app.add_option("--held-out-fraction", options.held_out_fraction, "Part of each of them")->type_name("F");
   app.add_option("--held-out-prefix", options.held_out_prefix, "Prefix of the held-out data")->type_name("PREFIX");
@@ -132,16 +109,24 @@ void add_options(CLI::App& app, PrepareWords& read) {
 
 int run(std::span<const std::string> words, const LaunchOptions& launch) {
   PrepareWords read;
-  CLI::App app("Turn text files into training data: PREFIX_text_document.bin and .idx.", "primus-cli data prepare");
+  CLI::App app("Turn text into training data: PREFIX_text_document.bin and .idx.", "primus-cli data prepare");
   add_options(app, read);
   data::PrepareOptions& options = read.options;
   app.footer(
-      "example\n  primus-cli data prepare --input /usr/share/common-licenses --output-prefix output/train \\\n"
+      "example\n  primus-cli data prepare --input corpus.jsonl.zst --tokenizer-model my_tokenizer \\\n"
+      "    --output-prefix output/train\n"
+      "  primus-cli data prepare --input /usr/share/common-licenses --output-prefix output/train \\\n"
       "    --held-out /usr/share/common-licenses/MPL-2.0 --held-out-fraction 0.5 \\\n"
       "    --held-out-prefix output/valid");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
+  options.inputs = read.documents.inputs;
+  options.documents = document_kind(read.documents);
+  options.json_key = read.documents.json_key;
+  options.tokenizer = tokenizer_options(read.tokenizer);
   options.append_eod = !read.no_eod;
+  if (read.sentences) options.sentences = data::SentenceSplit::kOn;
+  if (read.keep_copies) options.copies = data::Copies::kKept;
   check(options);
   if (read.dry_run || launch.action == Action::kDryRun) return print_plan(options, launch.format);
   data::PrepareSummary summary;
@@ -155,6 +140,8 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   }
   fmt::print("{} documents, {} tokens from {} in {}\n", format_count(summary.num_documents),
              format_count(summary.num_tokens), format_bytes(summary.num_bytes), format_duration(summary.seconds));
+  if (summary.num_resumed_bytes > 0)
+    fmt::print("{} of it by an earlier call\n", format_bytes(summary.num_resumed_bytes));
   if (summary.num_held_out_tokens > 0) fmt::print("{} tokens held out\n", format_count(summary.num_held_out_tokens));
   print_left_out(summary);
   for (const std::string& path : summary.outputs) fmt::print("wrote {}\n", path);
@@ -166,7 +153,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
 const Command kDataPrepare = {"data",
                               "prepare",
                               "--input PATH... --output-prefix P",
-                              "text files to training data",
+                              "text to training data",
                               Starts::kNothing,
                               Rest::kRefuse,
                               "",

@@ -1,0 +1,249 @@
+#include "cli/pipeline_charts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "cli/arguments.hpp"
+#include "config/rules.hpp"
+#include "model/architecture.hpp"
+#include "schedule/from_experiment.hpp"
+#include "view/pipeline_labels.hpp"
+#include "view/pp_data.hpp"
+
+namespace primus::cli {
+namespace {
+
+using schedule::Algorithm;
+using schedule::Request;
+
+[[noreturn]] void refuse(std::string key, std::string message, std::string expected = "", std::string found = "",
+                         std::string nearest = "") {
+  throw ConfigError({{.file = "command line",
+                      .key = std::move(key),
+                      .message = std::move(message),
+                      .expected = std::move(expected),
+                      .found = std::move(found),
+                      .nearest = std::move(nearest)}});
+}
+
+/// One schedule to be simulated.
+struct Plan {
+  Request request;
+  schedule::Costs costs;
+};
+
+std::vector<Algorithm> named_algorithms(const std::vector<std::string>& names) {
+  std::vector<Algorithm> result;
+  std::vector<std::string_view> known;
+  for (const schedule::AlgorithmInfo& row : schedule::algorithms()) known.push_back(row.name);
+  for (const std::string& name : names) {
+    const schedule::AlgorithmInfo* row = schedule::find_algorithm(name);
+    if (row == nullptr) refuse_word("schedule", name, known);
+    result.push_back(row->algorithm);
+  }
+  return result;
+}
+
+/// Chunks on each rank: what the schedule prescribes, else what was asked for, else the experiment's.
+int chunks_for(Algorithm algorithm, int asked, int own) {
+  switch (schedule::info(algorithm).chunks) {
+    case schedule::ChunkRule::kOne:
+      return 1;
+    case schedule::ChunkRule::kTwo:
+      return 2;
+    case schedule::ChunkRule::kMany:
+      break;
+  }
+  return asked > 0 ? asked : own > 1 ? own : 2;
+}
+
+void check(const Request& request) {
+  const auto fault = schedule::fault_of(request);
+  if (!fault) return;
+  const std::string_view name = schedule::info(request.algorithm).name;
+  using About = schedule::ShapeFault::About;
+  const char* key = fault->about == About::kMicroBatches ? "--micro-batches"
+                    : fault->about == About::kRanks      ? "--stages"
+                    : fault->about == About::kChunks     ? "--chunks"
+                                                         : "--schedule";
+  refuse(key, fmt::format("{}: {}", name, fault->message), fault->expected, fault->found, fault->nearest);
+}
+
+/// The formula holds where all of it is arithmetic.
+std::optional<double> formula_for(const Request& request) {
+  const bool has_one = request.algorithm == Algorithm::k1F1B || request.algorithm == Algorithm::kInterleaved;
+  if (!has_one) return std::nullopt;
+  return schedule::bubble_formula(schedule::shape_of(request));
+}
+
+void add_chart(DrawnPipeline& drawn, const schedule::Schedule& table, const Plan& plan, std::string name) {
+  view::PipelineChart chart = view::chart_of(table, schedule::simulate(table, plan.costs), std::move(name));
+  chart.formula_bubble = formula_for(plan.request);
+  drawn.picture.charts.push_back(std::move(chart));
+  drawn.tables.push_back(table);
+}
+
+void simulate(DrawnPipeline& drawn, const Plan& plan, const PipelineOptions& options) {
+  check(plan.request);
+  const std::string name(schedule::info(plan.request.algorithm).name);
+  add_chart(drawn, schedule::build(plan.request), plan, name);
+  if (!options.better) return;
+  if (const auto better = schedule::build_better(plan.request)) {
+    add_chart(drawn, *better, plan, name + ", a shorter order within the same memory");
+    drawn.picture.charts.back().formula_bubble.reset();
+  } else {
+    drawn.picture.charts.back().note = "no shorter order is known within the same memory";
+  }
+}
+
+schedule::Costs written_costs(const schedule::Shape& shape, const PipelineOptions& options) {
+  const std::vector<double> times = options.times.empty() ? std::vector{1.0, 1.0, 1.0} : options.times;
+  schedule::Costs costs = schedule::even_costs(shape, times[0], times[1], times[2]);
+  costs.message = options.message;
+  return costs;
+}
+
+std::string basis_text(const PipelineOptions& options, bool has_model) {
+  std::string text;
+  if (!options.times.empty()) {
+    text = fmt::format("A rank's forward takes {}, its input gradients {}, its weight gradients {}",
+                       view::figure(options.times[0]), view::figure(options.times[1]), view::figure(options.times[2]));
+  } else if (has_model) {
+    text = "1 is a rank's forward in the mean; stages by their FLOPs, causal attention counted half";
+  } else {
+    text = "1 is a rank's forward; input and weight gradients take as long";
+  }
+  text += options.message > 0.0 ? fmt::format("; a message takes {}", view::figure(options.message))
+                                : "; messages take no time";
+  if (has_model && options.times.empty()) {
+    text += options.exchange > 0.0
+                ? fmt::format("; a token exchange takes {} of its layer's forward", view::figure(options.exchange))
+                : "; token exchanges take no time";
+  }
+  return text + ".";
+}
+
+void name_units(DrawnPipeline& drawn, const PipelineOptions& options, bool has_model) {
+  drawn.picture.basis = basis_text(options, has_model);
+  drawn.picture.time_unit = options.times.empty() ? "forwards" : "units";
+  drawn.picture.memory_unit = "activations";
+}
+
+DrawnPipeline draw_sizes(const PipelineOptions& options) {
+  DrawnPipeline drawn;
+  std::vector<Algorithm> chosen = named_algorithms(options.schedules);
+  if (chosen.empty()) chosen.push_back(options.num_chunks > 1 ? Algorithm::kInterleaved : Algorithm::k1F1B);
+  drawn.picture.title = fmt::format("Pipeline of {}, {}", view::counted(options.num_ranks, "rank"),
+                                    view::counted(options.num_micro_batches, "micro-batch"));
+  for (const Algorithm algorithm : chosen) {
+    Plan plan{{.algorithm = algorithm,
+               .num_ranks = options.num_ranks,
+               .num_micro_batches = options.num_micro_batches,
+               .num_chunks = chunks_for(algorithm, options.num_chunks, 1)},
+              {}};
+    check(plan.request);
+    plan.costs = written_costs(schedule::shape_of(plan.request), options);
+    simulate(drawn, plan, options);
+  }
+  name_units(drawn, options, false);
+  return drawn;
+}
+
+/// The experiment's schedule, or another on the same model, ranks and micro-batches.
+Plan plan_for(const config::Experiment& experiment, const model::ModelSpec& spec, int num_micro_batches,
+              std::optional<Algorithm> other, const PipelineOptions& options) {
+  const Algorithm algorithm = other.value_or(schedule::algorithm_of(experiment));
+  const auto own_chunks = static_cast<int>(config::virtual_pipeline_size(experiment));
+  const bool is_own = algorithm == schedule::algorithm_of(experiment) && options.num_chunks == 0;
+  const int num_chunks = is_own ? own_chunks : chunks_for(algorithm, options.num_chunks, own_chunks);
+  const layout::StageLayout stages =
+      is_own ? layout::stage_layout(experiment) : schedule::stages_for(experiment, algorithm, num_chunks);
+  Plan plan{schedule::request_of(experiment, stages, num_micro_batches), {}};
+  plan.request.algorithm = algorithm;
+  plan.costs = options.times.empty()
+                   ? schedule::model_costs(spec, stages, {.message = options.message, .exchange = options.exchange})
+                   : written_costs(schedule::shape_of(plan.request), options);
+  if (algorithm == Algorithm::kSearched && !plan.request.durations) {
+    plan.request.durations = schedule::durations_of(plan.costs);
+  }
+  return plan;
+}
+
+DrawnPipeline draw_experiment(const PipelineOptions& options, const LaunchOptions& launch) {
+  const config::Resolution resolution = read_experiment(options.read.config, options.read, launch);
+  const config::Experiment& experiment = resolution.experiment;
+  const model::ModelSpec spec = model::build_model_spec(experiment);
+  const auto batches = config::batch_plan(experiment, resolution.world.size);
+  PRIMUS_CHECK(batches, "the rules accepted a batch that does not divide");
+  if (batches->accumulation > std::numeric_limits<int>::max()) {
+    refuse("global_batch_size", "makes more micro-batches than can be drawn");
+  }
+  const auto num_micro_batches = static_cast<int>(batches->accumulation);
+  DrawnPipeline drawn;
+  drawn.picture.title = fmt::format("Pipeline of {}", experiment.exp_name);
+  if (options.schedules.empty()) {
+    simulate(drawn, plan_for(experiment, spec, num_micro_batches, std::nullopt, options), options);
+  }
+  for (const Algorithm algorithm : named_algorithms(options.schedules)) {
+    simulate(drawn, plan_for(experiment, spec, num_micro_batches, algorithm, options), options);
+  }
+  name_units(drawn, options, true);
+  for (const model::ArchitecturePart& part : model::uncounted_parts(experiment)) {
+    drawn.picture.basis += fmt::format(" {} is not counted.", part.name);
+  }
+  return drawn;
+}
+
+DrawnPipeline draw_data(const PipelineOptions& options) {
+  DrawnPipeline drawn;
+  std::string iterations;
+  for (const std::string& folder : options.data) {
+    view::PpData data = view::read_pp_data(folder, options.iteration);
+    data.chart.name += fmt::format(", iteration {}", data.iteration);
+    drawn.picture.charts.push_back(std::move(data.chart));
+  }
+  drawn.picture.title = "Pipeline as it ran";
+  drawn.picture.basis = "Times from the start of the iteration, as the ranks wrote them; idle is what no pass covers.";
+  drawn.picture.time_unit = "ms";
+  drawn.picture.memory_unit = "GB";
+  return drawn;
+}
+
+void check_sources(const PipelineOptions& options) {
+  const bool has_sizes = options.num_ranks > 0 || options.num_micro_batches > 0;
+  const int sources = (options.read.config.empty() ? 0 : 1) + (options.data.empty() ? 0 : 1) + (has_sizes ? 1 : 0);
+  if (sources == 1 && has_sizes && (options.num_ranks == 0 || options.num_micro_batches == 0)) {
+    refuse(options.num_ranks == 0 ? "--stages" : "--micro-batches", "is missing", "integer >= 1");
+  }
+  if (sources != 1) {
+    refuse("", sources == 0 ? "--config, --data or --stages is missing" : "several sources of one picture",
+           "one of --config, --data, --stages with --micro-batches");
+  }
+  if (options.read.config.empty() && !options.read.overrides.empty()) {
+    refuse("", fmt::format("unexpected '{}'; overrides need --config", options.read.overrides.front()));
+  }
+  if (!options.data.empty() && (!options.schedules.empty() || !options.times.empty() || options.better ||
+                                options.num_chunks > 0 || options.message > 0.0 || options.exchange > 0.0)) {
+    refuse("--data", "draws what ran: there is nothing to simulate",
+           "no --schedule, --chunks, --times, --message, --exchange or --better");
+  }
+  if (options.data.empty() && !options.iteration.empty()) refuse("--iteration", "chooses among the files of --data");
+  if (options.exchange > 0.0 && (options.read.config.empty() || !options.times.empty())) {
+    refuse("--exchange", "is a share of a layer's work: it needs --config, without --times");
+  }
+}
+
+}  // namespace
+
+DrawnPipeline draw_pipeline(const PipelineOptions& options, const LaunchOptions& launch) {
+  check_sources(options);
+  if (!options.data.empty()) return draw_data(options);
+  return options.read.config.empty() ? draw_sizes(options) : draw_experiment(options, launch);
+}
+
+}  // namespace primus::cli

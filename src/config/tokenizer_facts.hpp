@@ -1,0 +1,50 @@
+#pragma once
+// What a run must know of its tokenizer: the size of the vocabulary and the end of a document. Read from the
+// tokenizer's files without the libraries that turn text into tokens, for the rules and for the worker.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace primus::config {
+
+/// The keys that name a tokenizer.
+struct TokenizerNames {
+  std::string type;             // `tokenizer_type`
+  std::string model;            // `tokenizer_model`: a file, a folder, or a name of a hub
+  std::string vocab_file = {};  // `vocab_file` and `merge_file`: GPT-2's two files
+  std::string merge_file = {};
+};
+
+/// The kinds of files that a tokenizer is made from.
+enum class TokenizerKind {
+  kNone,           // by its type alone, or by a name whose files are not here
+  kHuggingFace,    // tokenizer.json
+  kSentencePiece,  // a .model of sentencepiece
+  kGpt2,           // vocab.json and merges.txt
+};
+
+/// Files of a tokenizer on this machine.
+struct TokenizerFiles {
+  TokenizerKind kind = TokenizerKind::kNone;
+  std::string model;   // the tokenizer.json, the .model or the vocab.json
+  std::string merges;  // kGpt2: the merges.txt
+  std::string folder;  // where tokenizer_config.json and config.json would be; "": nowhere
+};
+
+/// Does this type take its tokens from files?
+bool has_tokenizer_files(std::string_view type);
+
+/// The files that the keys lead to; kNone where there are none here. Throws ConfigError for a file that is named with
+/// its ending and does not exist.
+TokenizerFiles find_tokenizer_files(const TokenizerNames& names);
+
+struct TokenizerFacts {
+  std::int64_t vocab_size = 0;      // ids are below it; a folder's config.json may ask for more than there are tokens
+  std::optional<std::int64_t> eod;  // absent: the files do not say
+};
+
+/// Throws ConfigError naming the file and what is wrong with it.
+TokenizerFacts read_tokenizer_facts(const TokenizerFiles& files);
+
+}  // namespace primus::config

@@ -1,0 +1,34 @@
+#pragma once
+// When and where a run saves, and what.
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint_root.hpp"
+#include "config/experiment.hpp"
+#include "train/state_tensors.hpp"
+
+namespace primus::train {
+
+enum class Generators { kLeftOut, kIncluded };
+
+struct SaveOptions {
+  std::optional<std::string> folder;  // absent: nothing is saved
+  std::int64_t interval = 0;
+  checkpoint::Retention retention;
+  enum class Writing { kInStep, kBesideTraining } writing = Writing::kInStep;
+  enum class AfterLastStep { kSave, kDoNot } after_last_step = AfterLastStep::kSave;
+  OptimizerState optimizer = OptimizerState::kIncluded;
+  Generators generators = Generators::kIncluded;
+  std::string tokenizer;  // files that go along; empty: none
+};
+
+SaveOptions save_options(const config::Experiment& experiment);
+
+/// Where the run saves: `save`, the run folder's `checkpoints` where nobody wrote that key, nothing where somebody
+/// wrote null (decision 20).
+std::optional<std::string> save_folder(const config::Experiment& experiment);
+
+/// Does the run go on from its own checkpoints? On unless somebody wrote no (decision 20).
+bool continues_itself(const config::Experiment& experiment);
+
+}  // namespace primus::train

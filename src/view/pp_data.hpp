@@ -1,0 +1,26 @@
+#pragma once
+// The files that `dump_pp_data` leaves: config.json and a pp_rank_N.json for each pipeline rank, each with a record an
+// iteration. The original's runs leave out which micro-batch and chunk a box is; ours say it.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "view/pipeline_chart.hpp"
+
+namespace primus::view {
+
+struct PpData {
+  PipelineChart chart;
+  std::string iteration;
+  std::vector<std::string> iterations;  // all that the files hold, in their order
+};
+
+/// Read a folder's files; `iteration` "" stands for the last one. Times are milliseconds, memory is GB. Where
+/// micro-batch and chunk are missing, they are those of Megatron's own order for the folder's shape. Throws ConfigError
+/// with the file and what is wrong in it.
+PpData read_pp_data(const std::filesystem::path& folder, const std::string& iteration);
+
+/// Write a chart as such files, with explicit micro-batches and chunks, as iteration `iteration`.
+void write_pp_data(const PipelineChart& chart, const std::string& iteration, const std::filesystem::path& folder);
+
+}  // namespace primus::view
