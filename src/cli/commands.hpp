@@ -86,12 +86,9 @@ extern const Command kCheckpointLogits;
 extern const Command kProjectionMemory;
 extern const Command kProjectionCompare;
 extern const Command kViewLoss;
-<<<<<<< HEAD
+extern const Command kViewPipeline;
 extern const Command kViewLayout;
 extern const Command kViewMemory;
-=======
-extern const Command kViewPipeline;
->>>>>>> main
 extern const Command kConfigShow;
 extern const Command kConfigDiff;
 extern const Command kConfigParams;

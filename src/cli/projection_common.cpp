@@ -56,7 +56,7 @@ std::string counted_micro_batches(std::int64_t count) {
 
 std::string schedule_text(const MemoryInputs& inputs, const config::Resolution& resolution) {
   const auto batch = config::batch_plan(resolution.experiment, resolution.world.size);
-  return fmt::format("{}, {} x {}; {} of {} x {} tokens", projection::name(inputs.pipeline.algorithm),
+  return fmt::format("{}, {} x {}; {} of {} x {} tokens", schedule::info(inputs.schedule.algorithm).name,
                      counted(inputs.stages.num_ranks(), "rank"), counted(inputs.stages.num_chunks(), "chunk"),
                      counted_micro_batches(batch->accumulation), inputs.micro_batch.num_sequences,
                      format_count(inputs.micro_batch.seq_length));

@@ -217,7 +217,7 @@ Json inputs_json(const Projected& projected) {
   json["expert"] = sizes.expert;
   json["expert_tensor"] = sizes.expert_tensor;
   json["expert_data"] = inputs.grid.num_expert_data();
-  json["schedule"] = projection::name(inputs.pipeline.algorithm);
+  json["schedule"] = schedule::info(inputs.schedule.algorithm).name;
   json["micro_batch_size"] = inputs.micro_batch.num_sequences;
   json["seq_length"] = inputs.micro_batch.seq_length;
   json["imbalance"] = inputs.sharding.model.imbalance;

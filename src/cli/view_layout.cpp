@@ -62,7 +62,7 @@ std::vector<double> column(const std::vector<StageRow>& rows, double StageRow::*
 
 std::string subtitle(const Projected& projected) {
   return fmt::format("{}, {}; {}", counted(projected.inputs.stages.num_ranks(), "pipeline rank"),
-                     projection::name(projected.inputs.pipeline.algorithm),
+                     schedule::info(projected.inputs.schedule.algorithm).name,
                      config::to_text(layout::pipeline_layout(projected.resolution.experiment)));
 }
 

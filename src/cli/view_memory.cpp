@@ -8,7 +8,6 @@
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "cli/projection_report.hpp"
-#include "projection/pass_times.hpp"
 #include "view/memory_timeline.hpp"
 #include "view/picture_page.hpp"
 #include "view/stacked_bars.hpp"
@@ -33,7 +32,7 @@ std::string layout_text(const Projected& projected) {
   const int chunks = projected.inputs.stages.num_chunks();
   return fmt::format("{}; TP {}, CP {}, PP {}{}, EP {}; {}", counted(sizes.world, "rank"), sizes.tensor, sizes.context,
                      sizes.pipeline, chunks > 1 ? fmt::format(" x {} chunks", chunks) : "", sizes.expert,
-                     projection::name(projected.inputs.pipeline.algorithm));
+                     schedule::info(projected.inputs.schedule.algorithm).name);
 }
 
 /// Bars of text, a row a rank.
@@ -153,10 +152,12 @@ std::string memory_over_a_step(const Projected& projected) {
                                 .unit = "GiB",
                                 .x_label = "time in forwards of one chunk (a backward takes two)",
                                 .bands = {}};
-  const auto times = projection::pass_times(projected.inputs);
+  const schedule::Order order = projection::step_order(projected.inputs);
+  const auto times = schedule::timed(schedule::shape_of(projected.inputs.schedule), order, schedule::unit_durations());
   for (const RankMemory& rank : projected.memory.ranks) {
-    const auto points = projection::activation_timeline(projected.inputs, rank);
-    const auto& passes = times[static_cast<std::size_t>(rank.pipeline_rank)];
+    const auto index = static_cast<std::size_t>(rank.pipeline_rank);
+    const auto points = projection::activation_timeline(order[index], rank);
+    const auto& passes = times[index];
     view::MemoryBand band{rank_label(rank), {}};
     for (std::size_t i = 0; i < points.size(); ++i) {
       band.points.push_back({passes[i].start, gib(points[i].peak)});

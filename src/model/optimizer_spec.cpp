@@ -117,25 +117,29 @@ std::int64_t state_bytes(DType type, std::int64_t num_elements) {
 
 namespace {
 
-std::int64_t rule_bytes(OptimizerKind rule, const NumericPolicy& policy, std::int64_t count) {
-  std::int64_t bytes = state_bytes(policy.first_moment, count);
-<<<<<<< HEAD
-  if (rule == OptimizerKind::kAdam) bytes += state_bytes(policy.second_moment, count);
-=======
-  const OptimizerKind rule = optimizer.rule(parameter);
-  if (has_second_moment(rule)) bytes += state_bytes(policy.second_moment, count);
-  if (rule == OptimizerKind::kSoap) {
-    // Averages over rows and over columns, and an eigenbasis of each, for every matrix of a stack.
-    const std::int64_t rows = parameter.shape[parameter.shape.size() - 2];
-    const std::int64_t columns = parameter.shape.back();
-    bytes += 2 * count / (rows * columns) * (rows * rows + columns * columns) * size_bytes(policy.statistics);
-  }
->>>>>>> main
-  return bytes + (policy.has_master_copy() ? state_bytes(policy.master, count) : 0);
+/// Averages over rows and over columns, and an eigenbasis of each, for every matrix of a stack.
+std::int64_t basis_bytes(const std::vector<std::int64_t>& shape, const NumericPolicy& policy) {
+  const std::int64_t rows = shape[shape.size() - 2];
+  const std::int64_t columns = shape.back();
+  std::int64_t num_matrices = 1;
+  for (std::size_t axis = 0; axis + 2 < shape.size(); ++axis) num_matrices *= shape[axis];
+  return 2 * num_matrices * (rows * rows + columns * columns) * size_bytes(policy.statistics);
 }
 
 std::int64_t part_of(std::int64_t count, std::int64_t parts) {
   return (count + parts - 1) / parts;
+}
+
+/// Of a parameter of this local shape, divided among `parts` ranks.
+std::int64_t rule_bytes(OptimizerKind rule, const NumericPolicy& policy, const std::vector<std::int64_t>& shape,
+                        std::int64_t parts) {
+  std::int64_t whole = 1;
+  for (const std::int64_t size : shape) whole *= size;
+  const std::int64_t count = part_of(whole, parts);
+  std::int64_t bytes = state_bytes(policy.first_moment, count);
+  if (has_second_moment(rule)) bytes += state_bytes(policy.second_moment, count);
+  if (rule == OptimizerKind::kSoap) bytes += part_of(basis_bytes(shape, policy), parts);
+  return bytes + (policy.has_master_copy() ? state_bytes(policy.master, count) : 0);
 }
 
 }  // namespace
@@ -143,7 +147,7 @@ std::int64_t part_of(std::int64_t count, std::int64_t parts) {
 std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
                              const ParameterDescriptor& parameter) {
   if (parameter.trained == Trained::kNo) return 0;
-  return rule_bytes(optimizer.rule(parameter), policy, parameter.num_elements());
+  return rule_bytes(optimizer.rule(parameter), policy, parameter.shape, 1);
 }
 
 ResidentBytes& ResidentBytes::operator+=(const ResidentBytes& other) {
@@ -163,7 +167,8 @@ ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, co
                         size_bytes(is_trained ? policy.parameters : policy.router);
     if (!is_trained) continue;
     bytes.main_gradients += part_of(count, sharding.gradients.of(parameter)) * size_bytes(policy.main_gradients);
-    bytes.optimizer += rule_bytes(optimizer.rule(parameter), policy, part_of(count, sharding.optimizer.of(parameter)));
+    bytes.optimizer += rule_bytes(optimizer.rule(parameter), policy, local_shape(parameter, sharding.model),
+                                  sharding.optimizer.of(parameter));
   }
   return bytes;
 }

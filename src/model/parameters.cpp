@@ -150,20 +150,22 @@ Descriptors stage_parameters(const ModelSpec& spec, const StageContent& content)
     append(parameters, layer_parameters(spec, content.first_layer + layer));
   }
   if (content.output == Part::kPresent) append(parameters, output_parameters(spec));
-  for (int depth = 0; depth < content.num_mtp_layers; ++depth) append(parameters, mtp_depth_parameters(spec, depth));
+  if (content.num_mtp_layers > 0) append(parameters, mtp_parameters(spec));
   return parameters;
 }
 
-std::int64_t local_elements(const ParameterDescriptor& parameter, const Sharding& sharding) {
-  std::int64_t count = 1;
-  for (std::size_t axis = 0; axis < parameter.shape.size(); ++axis) {
-    std::int64_t size = parameter.shape[axis];
-    for (const Shard& shard : parameter.shards) {
-      if (shard.axis == static_cast<int>(axis)) size = share(size, sharding.size(shard.group));
-    }
-    count *= size;
+std::vector<std::int64_t> local_shape(const ParameterDescriptor& parameter, const Sharding& sharding) {
+  std::vector<std::int64_t> shape = parameter.shape;
+  for (const Shard& shard : parameter.shards) {
+    std::int64_t& size = shape.at(static_cast<std::size_t>(shard.axis));
+    size = share(size, sharding.size(shard.group));
   }
-  return count;
+  return shape;
+}
+
+std::int64_t local_elements(const ParameterDescriptor& parameter, const Sharding& sharding) {
+  const std::vector<std::int64_t> shape = local_shape(parameter, sharding);
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 Descriptors training_parameters(const ModelSpec& spec) {

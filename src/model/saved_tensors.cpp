@@ -56,7 +56,11 @@ std::int64_t SavedDeclaration::remade_bytes() const {
 
 namespace {
 
-<<<<<<< HEAD
+/// Statistics that `rows` rows of a norm leave: rstd, and a LayerNorm's means behind it.
+std::int64_t statistics_of(const ModelSpec& spec, std::int64_t rows) {
+  return spec.norm == NormKind::kLayer ? 2 * rows : rows;
+}
+
 /// Tokens that a rank sees inside attention and MLPs, and between them.
 struct LocalTokens {
   std::int64_t inside = 0;
@@ -74,24 +78,14 @@ std::int64_t received_rows(const MoeSpec& moe, std::int64_t tokens, const Shardi
   const std::int64_t balanced = moe.router.num_expert_rows(tokens) * sharding.expert_tensor;
   if (sharding.imbalance == 1.0) return balanced;
   return static_cast<std::int64_t>(std::ceil(static_cast<double>(balanced) * sharding.imbalance));
-=======
-/// Statistics that `rows` rows of a norm leave: rstd, and a LayerNorm's means behind it.
-std::int64_t statistics_of(const ModelSpec& spec, std::int64_t rows) {
-  return spec.norm == NormKind::kLayer ? 2 * rows : rows;
->>>>>>> main
 }
 
 }  // namespace
 
-<<<<<<< HEAD
 SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
                                  const Sharding& sharding) {
   const auto [inside, between] = local_tokens(batch, sharding);
   const std::int64_t positions = share(batch.seq_length, sharding.context);
-=======
-SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
-  const std::int64_t tokens = batch.num_tokens();
->>>>>>> main
   const auto category = SavedCategory::kAttention;
   if (const auto* mla = std::get_if<MlaSpec>(&spec.attention)) {
     const std::int64_t heads = share(mla->num_heads, sharding.tensor);
@@ -99,10 +93,9 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
     const std::int64_t q_rows = mla->q_lora_rank ? between : 0;
     const bool has_norms = mla->latent_norms == Part::kPresent;
     return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
-<<<<<<< HEAD
-             {"query_down_rstd", {has_norms ? q_rows : 0}, policy.statistics, category},
+             {"query_down_rstd", {statistics_of(spec, has_norms ? q_rows : 0)}, policy.statistics, category},
              {"kv_down", {between, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
-             {"kv_down_rstd", {has_norms ? between : 0}, policy.statistics, category},
+             {"kv_down_rstd", {statistics_of(spec, has_norms ? between : 0)}, policy.statistics, category},
              {"query", {inside, heads, mla->query_dim()}, policy.activations, category},
              {"key", {inside, heads, mla->query_dim()}, policy.activations, category},
              {"value", {inside, heads, mla->v_head_dim}, policy.activations, category},
@@ -113,33 +106,14 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
   const std::int64_t heads = share(gqa.num_heads, sharding.tensor);
   const std::int64_t groups = share(gqa.num_query_groups, sharding.tensor);
-  const std::int64_t normed = gqa.has_norms() ? inside : 0;
+  // Norms without a weight are RMSNorms in every model.
+  const std::int64_t rows = gqa.has_norms() ? inside : 0;
+  const std::int64_t normed = gqa.qk_norms == Part::kPresent ? statistics_of(spec, rows) : rows;
   return {{{"qkv", {inside, share(gqa.num_fused_heads(), sharding.tensor), gqa.head_dim}, policy.activations, category},
            {"context", {inside, heads, gqa.head_dim}, policy.activations, category},
            {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category},
            {"query_rstd", {normed, heads}, policy.statistics, category},
            {"key_rstd", {normed, groups}, policy.statistics, category}},
-=======
-             {"query_down_rstd", {statistics_of(spec, has_norms ? q_rows : 0)}, policy.statistics, category},
-             {"kv_down", {tokens, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
-             {"kv_down_rstd", {statistics_of(spec, has_norms ? tokens : 0)}, policy.statistics, category},
-             {"query", {tokens, heads, mla->query_dim()}, policy.activations, category},
-             {"key", {tokens, heads, mla->query_dim()}, policy.activations, category},
-             {"value", {tokens, heads, mla->v_head_dim}, policy.activations, category},
-             {"context", {tokens, heads, mla->v_head_dim}, policy.activations, category},
-             {"log_sum_exp", {batch.num_sequences, heads, batch.seq_length}, policy.statistics, category}},
-            {}};
-  }
-  const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
-  // Norms without a weight are RMSNorms in every model.
-  const std::int64_t rows = gqa.has_norms() ? tokens : 0;
-  const std::int64_t normed = gqa.qk_norms == Part::kPresent ? statistics_of(spec, rows) : rows;
-  return {{{"qkv", {tokens, gqa.num_fused_heads(), gqa.head_dim}, policy.activations, category},
-           {"context", {tokens, gqa.num_heads, gqa.head_dim}, policy.activations, category},
-           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category},
-           {"query_rstd", {normed, gqa.num_heads}, policy.statistics, category},
-           {"key_rstd", {normed, gqa.num_query_groups}, policy.statistics, category}},
->>>>>>> main
           {}};
 }
 
@@ -159,47 +133,37 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
   const MoeSpec& moe = *spec.moe;
   const auto [inside, tokens] = local_tokens(batch, sharding);
   const std::int64_t top_k = moe.router.top_k;
-<<<<<<< HEAD
   const std::int64_t rows = received_rows(moe, tokens, sharding);
   const bool has_shared = moe.shared_ffn_hidden_size > 0;
-  const std::int64_t width = moe.latent ? moe.latent->size : spec.hidden_size;
-=======
-  const std::int64_t rows = moe.router.num_expert_rows(tokens);
-  const std::int64_t shared_rows = moe.shared_ffn_hidden_size > 0 ? tokens : 0;
   const std::int64_t latent = moe.latent ? moe.latent->size : 0;
+  const std::int64_t width = moe.latent ? latent : spec.hidden_size;
   const bool has_latent_norm = moe.latent && moe.latent->norm == Part::kPresent;
->>>>>>> main
   const auto router = SavedCategory::kRouter;
-  return {{{"logits", {tokens, moe.router.num_experts}, policy.router, router},
-           {"index", {tokens, top_k}, DType::kInt32, router},
-           {"prob", {tokens, top_k}, policy.router, router},
-           {"slope", {moe.router.num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
-           {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
-           {"row_of", {tokens, top_k}, DType::kInt32, router},
-           {"slot_of", {moe.router.num_expert_rows(tokens)}, DType::kInt32, router},
-           {"pre_activation",
-            {rows, share(spec.mlp_input_rows(moe.ffn_hidden_size), sharding.expert_tensor)},
-            policy.activations,
-            SavedCategory::kExperts},
-           {"shared_pre_activation",
-            {has_shared ? inside : 0, share(spec.mlp_input_rows(moe.shared_ffn_hidden_size), sharding.tensor)},
-            policy.activations,
-            SavedCategory::kSharedExperts},
-           {"shared_gate",
-            {has_shared && moe.shared_gate == Part::kPresent ? tokens : 0},
-            policy.statistics,
-            SavedCategory::kSharedExperts},
-<<<<<<< HEAD
-           {"received", {sharding.exchanges_rows() ? rows : 0, width}, policy.activations, SavedCategory::kExperts}},
-=======
-           {"latent_input", {tokens, latent}, policy.activations, SavedCategory::kExperts},
-           {"latent_output", {tokens, latent}, policy.activations, SavedCategory::kExperts},
-           {"latent_rstd",
-            {statistics_of(spec, has_latent_norm ? tokens : 0)},
-            policy.statistics,
-            SavedCategory::kExperts}},
->>>>>>> main
-          {}};
+  return {
+      {{"logits", {tokens, moe.router.num_experts}, policy.router, router},
+       {"index", {tokens, top_k}, DType::kInt32, router},
+       {"prob", {tokens, top_k}, policy.router, router},
+       {"slope", {moe.router.num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
+       {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
+       {"row_of", {tokens, top_k}, DType::kInt32, router},
+       {"slot_of", {moe.router.num_expert_rows(tokens)}, DType::kInt32, router},
+       {"pre_activation",
+        {rows, share(spec.mlp_input_rows(moe.ffn_hidden_size), sharding.expert_tensor)},
+        policy.activations,
+        SavedCategory::kExperts},
+       {"shared_pre_activation",
+        {has_shared ? inside : 0, share(spec.mlp_input_rows(moe.shared_ffn_hidden_size), sharding.tensor)},
+        policy.activations,
+        SavedCategory::kSharedExperts},
+       {"shared_gate",
+        {has_shared && moe.shared_gate == Part::kPresent ? tokens : 0},
+        policy.statistics,
+        SavedCategory::kSharedExperts},
+       {"latent_input", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+       {"latent_output", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+       {"latent_rstd", {statistics_of(spec, has_latent_norm ? tokens : 0)}, policy.statistics, SavedCategory::kExperts},
+       {"received", {sharding.exchanges_rows() ? rows : 0, width}, policy.activations, SavedCategory::kExperts}},
+      {}};
 }
 
 SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
@@ -207,22 +171,13 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
   const std::int64_t tokens = local_tokens(batch, sharding).between;
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration declaration;
-<<<<<<< HEAD
-  declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
-                         {"input_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
-                         {"middle", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
-                         {"middle_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
-  declaration.children = {
-      attention_saved(spec, policy, batch, sharding),
-      is_moe ? moe_saved(spec, policy, batch, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
-=======
   declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
                          {"input_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
                          {"middle", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
                          {"middle_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
-  declaration.children = {attention_saved(spec, policy, batch),
-                          is_moe ? moe_saved(spec, policy, batch) : dense_mlp_saved(spec, policy, batch)};
->>>>>>> main
+  declaration.children = {
+      attention_saved(spec, policy, batch, sharding),
+      is_moe ? moe_saved(spec, policy, batch, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
   return declaration;
 }
 
@@ -230,18 +185,11 @@ SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy
                               const Sharding& sharding) {
   const auto [inside, tokens] = local_tokens(batch, sharding);
   const bool fused = fusion == LossFusion::kFused;
-<<<<<<< HEAD
   const std::int64_t vocabulary = share(spec.padded_vocab_size, sharding.tensor);
-  return {{{"input", {tokens, spec.hidden_size}, policy.activations, SavedCategory::kResidual},
-           {"rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
-           {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
-           {"logits", {fused ? 0 : inside, vocabulary}, policy.activations, SavedCategory::kLoss}},
-=======
   return {{{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
            {"rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
            {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
-           {"logits", {fused ? 0 : tokens, spec.padded_vocab_size}, policy.logit_type(), SavedCategory::kLoss}},
->>>>>>> main
+           {"logits", {fused ? 0 : inside, vocabulary}, policy.logit_type(), SavedCategory::kLoss}},
           {}};
 }
 
@@ -249,9 +197,8 @@ SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, B
                            int depth, const Sharding& sharding) {
   const std::int64_t tokens = local_tokens(batch, sharding).between;
   SavedDeclaration declaration;
-<<<<<<< HEAD
-  declaration.tensors = {{"embedding_rstd", {tokens}, policy.statistics, SavedCategory::kNorm},
-                         {"hidden_rstd", {tokens}, policy.statistics, SavedCategory::kNorm}};
+  declaration.tensors = {{"embedding_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
+                         {"hidden_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
   declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth, sharding),
                           output_saved(spec, policy, batch, fusion, sharding)};
   return declaration;
@@ -278,12 +225,6 @@ SavedDeclaration stage_saved(const ModelSpec& spec, const NumericPolicy& policy,
   for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
     declaration.children.push_back(output_saved(spec, policy, batch, fusion, sharding));
   }
-=======
-  declaration.tensors = {{"embedding_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
-                         {"hidden_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
-  declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth),
-                          output_saved(spec, policy, batch, fusion)};
->>>>>>> main
   return declaration;
 }
 

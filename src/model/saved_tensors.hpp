@@ -1,13 +1,8 @@
 #pragma once
 // What each layer keeps from forward to backward, declared: the projection adds it up, the trainer allocates from it.
-<<<<<<< HEAD
-// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, R rows of all experts
-// (T·K, or what their capacity leaves), F ffn width. With a Sharding they are one rank's.
-=======
 // Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, L width
 // of the experts' latent space, R rows of all experts
-// (T·K, or what their capacity leaves), F ffn width.
->>>>>>> main
+// (T·K, or what their capacity leaves), F ffn width. With a Sharding they are one rank's.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -81,13 +76,10 @@ struct MoeSlot {
     kPreActivation,
     kSharedPreActivation,
     kSharedGate,
-<<<<<<< HEAD
-    kReceived
-=======
     kLatentInput,
     kLatentOutput,
-    kLatentRstd
->>>>>>> main
+    kLatentRstd,
+    kReceived
   };
 };
 struct LayerSlot {

@@ -33,7 +33,8 @@ inline std::int64_t share(std::int64_t whole, std::int64_t parts) {
   return whole / parts;
 }
 
-/// Elements of a parameter on one rank.
+/// A parameter's shape on one rank, and its elements there.
+std::vector<std::int64_t> local_shape(const ParameterDescriptor& parameter, const Sharding& sharding);
 std::int64_t local_elements(const ParameterDescriptor& parameter, const Sharding& sharding);
 
 }  // namespace primus::model

@@ -50,8 +50,8 @@ std::optional<MemoryInputs> on_grid(const MemoryInputs& inputs, const layout::Gr
   }
   // The same global batch over fewer or more data ranks.
   const double factor = static_cast<double>(inputs.grid.num_data()) / static_cast<double>(changed.grid.num_data());
-  changed.pipeline.num_micro_batches =
-      std::max(1, static_cast<int>(static_cast<double>(inputs.pipeline.num_micro_batches) * factor));
+  changed.schedule.num_micro_batches =
+      std::max(1, static_cast<int>(static_cast<double>(inputs.schedule.num_micro_batches) * factor));
   return changed;
 }
 
@@ -87,7 +87,8 @@ Change more_tensor(const MemoryInputs& inputs) {
   if (changed) {
     changed->sharding.model.sequence = model::Sharding::Sequence::kByTensor;
     const std::int64_t multiple = inputs.vocab_multiple * sizes.tensor;
-    changed->spec.padded_vocab_size = (spec.vocab_size + multiple - 1) / multiple * multiple;
+    if (multiple > 0) changed->spec.padded_vocab_size = (spec.vocab_size + multiple - 1) / multiple * multiple;
+    if (changed->spec.padded_vocab_size % sizes.tensor != 0) return {};
   }
   return {std::move(changed),
           fmt::format("--tensor_model_parallel_size {} --sequence_parallel true --expert_tensor_parallel_size {}",
@@ -110,16 +111,18 @@ Change more_stages(const MemoryInputs& inputs) {
   changed->stages =
       layout::StageLayout(config::balanced_layout(layers, inputs.spec.num_mtp_layers, sizes.pipeline * chunks),
                           static_cast<int>(sizes.pipeline), layout::StagePlacement::kRoundRobin);
-  Pipeline& pipeline = changed->pipeline;
-  pipeline.num_ranks = static_cast<int>(sizes.pipeline);
-  pipeline.num_chunks = static_cast<int>(chunks);
-  pipeline.algorithm = chunks > 1 ? Algorithm::kInterleaved : Algorithm::k1F1B;
-  pipeline.group = pipeline.num_ranks;
-  if (pipeline.num_micro_batches % pipeline.num_ranks != 0) return {};
+  schedule::Request& request = changed->schedule;
+  const bool is_plain =
+      request.algorithm == schedule::Algorithm::k1F1B || request.algorithm == schedule::Algorithm::kInterleaved;
+  request.num_ranks = static_cast<int>(sizes.pipeline);
+  request.num_chunks = static_cast<int>(chunks);
+  request.algorithm = chunks > 1 ? schedule::Algorithm::kInterleaved : schedule::Algorithm::k1F1B;
+  request.group = 0;
+  if (!is_plain || schedule::fault_of(request)) return {};
   std::string words = fmt::format("--pipeline_model_parallel_size {}", sizes.pipeline);
   words += chunks > 1 ? fmt::format(" --num_virtual_stages_per_pipeline_rank {}", chunks)
                       : std::string(" --num_virtual_stages_per_pipeline_rank null");
-  if (inputs.pipeline.group != inputs.pipeline.num_ranks) words += " --microbatch_group_size_per_vp_stage null";
+  if (inputs.schedule.group != 0) words += " --microbatch_group_size_per_vp_stage null";
   return {std::move(changed), words, "a longer pipeline: more bubble", true};
 }
 
@@ -127,7 +130,7 @@ Change smaller_micro_batch(const MemoryInputs& inputs) {
   if (inputs.micro_batch.num_sequences % 2 != 0) return {};
   MemoryInputs changed = inputs;
   changed.micro_batch.num_sequences /= 2;
-  changed.pipeline.num_micro_batches *= 2;
+  changed.schedule.num_micro_batches *= 2;
   return {std::move(changed), fmt::format("--micro_batch_size {}", inputs.micro_batch.num_sequences / 2),
           "smaller products"};
 }

@@ -75,12 +75,8 @@ ChunkMemory chunk_memory(const MemoryInputs& inputs, const model::StageContent& 
 /// Walks a rank's passes and tells each one's bytes.
 class ActivationWalk {
  public:
-  ActivationWalk(const MemoryInputs& inputs, const std::vector<ChunkMemory>& chunks, int rank)
-      : actions_(passes(inputs.pipeline, rank)), chunks_(chunks), in_flight_(chunks.size(), 0) {
-    has_weight_grad_ = std::any_of(actions_.begin(), actions_.end(), [](const schedule::Action& action) {
-      return action.kind == schedule::ActionKind::kWeightGrad;
-    });
-  }
+  ActivationWalk(const std::vector<schedule::Action>& actions, const std::vector<ChunkMemory>& chunks)
+      : actions_(actions), chunks_(chunks), in_flight_(chunks.size(), 0) {}
 
   template <typename Visit>
   void run(const Visit& visit) {
@@ -97,8 +93,7 @@ class ActivationWalk {
         visit(point, in_flight_);
         continue;
       }
-      const bool ends = has_weight_grad_ ? action.kind == schedule::ActionKind::kWeightGrad
-                                         : action.kind == schedule::ActionKind::kBackward;
+      const bool ends = schedule::ends_activation(action);
       if (action.kind == schedule::ActionKind::kBackward) point.peak = held_ - chunk.kept() + chunk.backward_peak;
       point.held = held_ - (ends ? chunk.kept() : 0);
       visit(point, in_flight_);
@@ -110,17 +105,16 @@ class ActivationWalk {
   }
 
  private:
-  std::vector<schedule::Action> actions_;
+  const std::vector<schedule::Action>& actions_;
   const std::vector<ChunkMemory>& chunks_;
   std::vector<int> in_flight_;
   std::int64_t held_ = 0;
-  bool has_weight_grad_ = false;
 };
 
-void find_peak(const MemoryInputs& inputs, RankMemory& rank) {
+void find_peak(const std::vector<schedule::Action>& actions, RankMemory& rank) {
   std::int64_t peak = -1;
   std::vector<int> at_peak;
-  ActivationWalk(inputs, rank.chunks, rank.pipeline_rank).run([&](const TimelinePoint& point, const auto& in_flight) {
+  ActivationWalk(actions, rank.chunks).run([&](const TimelinePoint& point, const auto& in_flight) {
     if (point.peak <= peak) return;
     peak = point.peak;
     rank.peak_pass = point.action;
@@ -246,6 +240,7 @@ const RankMemory& MemoryProjection::worst() const {
 MemoryProjection project_memory(const MemoryInputs& inputs) {
   MemoryProjection projection;
   ComponentSums sums(inputs);
+  const schedule::Order order = step_order(inputs);
   const FrameworkBytes framework = framework_bytes(inputs.grid);
   for (int rank = 0; rank < inputs.stages.num_ranks(); ++rank) {
     RankMemory memory;
@@ -258,15 +253,15 @@ MemoryProjection project_memory(const MemoryInputs& inputs) {
     memory.copies = copies_of(inputs, rank);
     memory.working = working_set(inputs, chunks);
     memory.framework = framework;
-    find_peak(inputs, memory);
+    find_peak(order.at(static_cast<std::size_t>(rank)), memory);
     projection.ranks.push_back(std::move(memory));
   }
   return projection;
 }
 
-std::vector<TimelinePoint> activation_timeline(const MemoryInputs& inputs, const RankMemory& rank) {
+std::vector<TimelinePoint> activation_timeline(const std::vector<schedule::Action>& actions, const RankMemory& rank) {
   std::vector<TimelinePoint> points;
-  ActivationWalk walk(inputs, rank.chunks, rank.pipeline_rank);
+  ActivationWalk walk(actions, rank.chunks);
   walk.run([&](const TimelinePoint& point, const auto&) { points.push_back(point); });
   return points;
 }

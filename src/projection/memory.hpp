@@ -70,12 +70,17 @@ struct MemoryProjection {
 
 MemoryProjection project_memory(const MemoryInputs& inputs);
 
+/// What each rank computes, in order: a step's, or as much of it as decides what is in flight.
+inline schedule::Order step_order(const MemoryInputs& inputs) {
+  return schedule::compute_order(inputs.schedule);
+}
+
 /// Activation bytes of a rank behind each of its passes, kept and in flight.
 struct TimelinePoint {
   schedule::Action action;
   std::int64_t held = 0;  // once the action is done
   std::int64_t peak = 0;  // while it runs
 };
-std::vector<TimelinePoint> activation_timeline(const MemoryInputs& inputs, const RankMemory& rank);
+std::vector<TimelinePoint> activation_timeline(const std::vector<schedule::Action>& actions, const RankMemory& rank);
 
 }  // namespace primus::projection

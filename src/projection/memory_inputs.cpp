@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "config/rules.hpp"
 
@@ -57,6 +59,28 @@ ContextExchange context_exchange(const Experiment& experiment) {
   return kind == "p2p" ? ContextExchange::kRing : ContextExchange::kHeads;
 }
 
+/// The schedule, for as many micro-batches as decide what is in flight: from the warm-up on, groups repeat.
+schedule::Request schedule_of(const Experiment& experiment, const layout::StageLayout& stages,
+                              std::int64_t num_micro_batches) {
+  schedule::Request request = schedule::request_of(experiment, stages, 1);
+  const std::int64_t ranks = stages.num_ranks();
+  const std::int64_t group = request.group == 0 ? ranks : request.group;
+  const std::int64_t enough = group * (4 + (2 * ranks + group - 1) / group);
+  request.num_micro_batches = static_cast<int>(std::min(num_micro_batches, enough));
+  request.gather = schedule::ParameterGather::kAbsent;  // of no account for what is kept
+  if (const auto fault = schedule::fault_of(request)) {
+    throw UserError(fmt::format("{}: {} (expected {}, found {})", schedule::info(request.algorithm).name,
+                                fault->message, fault->expected, fault->found),
+                    ExitCode::kWrongInput);
+  }
+  return request;
+}
+
+std::int64_t vocab_multiple(const Experiment& experiment) {
+  const bool is_padded = experiment.is_null("padded_vocab_size") && experiment.get_bool("pad_vocab_size");
+  return is_padded ? experiment.get_int("make_vocab_size_divisible_by") : 0;
+}
+
 /// Linear attention keeps what no declaration knows yet.
 void require_known_mixers(const model::ModelSpec& spec) {
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
@@ -89,7 +113,7 @@ void require_countable(const MemoryInputs& inputs) {
   const double tokens = real(inputs.micro_batch.num_sequences) * real(inputs.micro_batch.seq_length);
   const double layers = real(spec.num_layers() + spec.num_mtp_layers) + 1.0;
   constexpr double kBytes = 8.0;
-  const double in_flight = 2.0 * inputs.pipeline.num_ranks + real(inputs.pipeline.group);
+  const double in_flight = 2.0 * inputs.schedule.num_ranks + real(inputs.schedule.group);
   if (tokens * width * layers * kBytes * in_flight < 0x1p63) return;
   throw UserError(fmt::format("micro_batch_size {} x seq_length {} of this model may take more than 2^63 bytes",
                               inputs.micro_batch.num_sequences, inputs.micro_batch.seq_length),
@@ -120,9 +144,10 @@ MemoryInputs memory_inputs(const Experiment& experiment, std::int64_t world_size
       .sharding = resident_sharding(experiment, grid, imbalance),
       .grid = grid,
       .stages = stages,
-      .pipeline = pipeline_of(experiment, stages, batch->accumulation),
+      .schedule = schedule_of(experiment, stages, batch->accumulation),
       .context_exchange = context_exchange(experiment),
-      .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll};
+      .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll,
+      .vocab_multiple = vocab_multiple(experiment)};
   require_known_mixers(inputs.spec);
   require_countable(inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());

@@ -3,7 +3,7 @@
 #include "layout/rank_grid.hpp"
 #include "model/optimizer_spec.hpp"
 #include "model/recompute.hpp"
-#include "projection/passes.hpp"
+#include "schedule/from_experiment.hpp"
 
 namespace primus::projection {
 
@@ -23,10 +23,10 @@ struct MemoryInputs {
   model::ResidentSharding sharding;
   layout::RankGrid grid;
   layout::StageLayout stages;
-  Pipeline pipeline;
+  schedule::Request schedule;
   ContextExchange context_exchange = ContextExchange::kRing;
   RowExchange row_exchange = RowExchange::kAllToAll;
-  std::int64_t vocab_multiple = 128;  // the padded vocabulary is a multiple of it on every tensor rank
+  std::int64_t vocab_multiple = 0;  // the padded vocabulary is one of it on every tensor rank; 0: it is as written
 };
 
 /// `experiment` has been resolved on this world. `imbalance`: rows of the busiest rank over the balanced number, at

@@ -26,7 +26,7 @@ projection::MemoryInputs inputs_of(const Configuration& c, int num_micro_batches
           .grid = layout::RankGrid({}),
           .stages = layout::StageLayout(config::balanced_layout(c.spec.num_layers(), c.spec.num_mtp_layers, 1), 1,
                                         layout::StagePlacement::kRoundRobin),
-          .pipeline = {.num_micro_batches = num_micro_batches}};
+          .schedule = {.num_micro_batches = num_micro_batches}};
 }
 
 class ProjectedBytes : public ::testing::TestWithParam<int> {

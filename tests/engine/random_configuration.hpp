@@ -24,6 +24,7 @@ inline Configuration random_configuration(std::uint64_t seed) {
   c.spec = random_spec(seed);
   c.spec.layers.insert(c.spec.layers.begin(), generator() % 3, model::LayerKind::kMoe);
   c.spec.num_mtp_layers = static_cast<std::int64_t>(generator() % 3);
+  if (generator() % 2 == 0) randomise_numerics(c.spec, seed);
   model::NumericPolicy& policy = c.step.policy;
   policy.parameters = policy.activations =
       pick(generator, std::array{DType::kFloat32, DType::kBFloat16, DType::kFloat16});
@@ -33,8 +34,11 @@ inline Configuration random_configuration(std::uint64_t seed) {
   policy.second_moment = pick(generator, states);
   if (policy.parameters != DType::kFloat32)
     policy.master = pick(generator, std::array{DType::kFloat32, DType::kFloat16});
+  if (policy.parameters != DType::kFloat32 && generator() % 2 == 0) policy.residual = DType::kFloat32;
+  if (policy.parameters != DType::kFloat32 && generator() % 2 == 0) policy.logits = DType::kFloat32;
   c.optimizer.kind = pick(generator, std::array{model::OptimizerKind::kAdam, model::OptimizerKind::kSgd,
-                                                model::OptimizerKind::kLion, model::OptimizerKind::kMuon});
+                                                model::OptimizerKind::kLion, model::OptimizerKind::kMuon,
+                                                model::OptimizerKind::kAdaptiveMuon, model::OptimizerKind::kSoap});
   c.step.loss_fusion = pick(generator, std::array{model::LossFusion::kFused, model::LossFusion::kUnfused});
   c.step.micro_batch = random_batch(seed);
   using enum model::LayerRecompute;

@@ -224,9 +224,10 @@ TEST(Memory, TheSuggestedLayoutsFit) {
 TEST(Memory, ATimelineEndsWithNothingAndReachesThePeak) {
   const MemoryInputs inputs = plan_inputs("moe_1T", 768, kLarge);
   const MemoryProjection projection = project_memory(inputs);
+  const schedule::Order order = step_order(inputs);
   for (const int rank : {0, 11, 23}) {
     const RankMemory& memory = projection.ranks[static_cast<std::size_t>(rank)];
-    const std::vector<TimelinePoint> points = activation_timeline(inputs, memory);
+    const std::vector<TimelinePoint> points = activation_timeline(order[static_cast<std::size_t>(rank)], memory);
     std::int64_t peak = 0;
     for (const TimelinePoint& point : points) peak = std::max(peak, point.peak);
     EXPECT_EQ(peak, memory.bytes(Category::kActivations) + memory.bytes(Category::kRemade));
