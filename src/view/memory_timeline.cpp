@@ -93,7 +93,7 @@ class Picture {
       }
       peak = std::max(peak, value);
       x = i < band.points.size() ? axis.pixel(band.points[i].time) : begin;
-      path += fmt::format("L{:.1f} {:.1f}H{:.1f}", begin, floor - value * scale, x);
+      path += fmt::format("H{:.1f}V{:.1f}H{:.1f}", begin, floor - value * scale, x);
     }
     path += fmt::format("V{:.1f}Z", floor);
     write("<path class=\"held\" d=\"{}\"><title>{}: at most {:.2f} {}</title></path>", path, escaped(band.label), peak,

@@ -131,7 +131,7 @@ TEST(ProjectionMemory, WrongInputIsToldAndEndsWithTwo) {
       {with(lite, {"--hidden_size", "-5"}), {"hidden_size"}},
       {with(lite, {"--seq_length", "1000000001"}), {"seq_length", "larger than any machine could hold"}},
       {with(lite, {"--seq_length", "1000000000", "--max_position_embeddings", "1000000000", "--micro_batch_size",
-                   "100000000", "--global_batch_size", "800000000"}),
+                   "10000000", "--global_batch_size", "80000000"}),
        {"may take more than 2^63 bytes"}},
       {{"projection", "memory"}, {"--config is required"}},
       {{"projection", "compare"}, {"no experiment is named"}},
