@@ -186,7 +186,7 @@ std::string memory_page(const Projected& projected, const std::optional<projecti
 const Command kViewMemory = {"view",
                              "memory",
                              "--config FILE",
-                             "projected memory, by rank and over a step",
+                             "projected memory, drawn",
                              Starts::kNothing,
                              Rest::kReturn,
                              "",
