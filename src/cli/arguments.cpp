@@ -133,6 +133,12 @@ Problem problem_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::string text = error.what();
   Problem problem{
       .file = std::string(kPlace), .message = text, .nearest = fmt::format("see {} --help", app.get_name())};
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExcludesError)) {
+    const std::size_t space = text.find(' ');
+    problem.message =
+        fmt::format("{} and {} exclude each other", text.substr(0, space), text.substr(text.rfind(' ') + 1));
+    return problem;
+  }
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_name();
     const std::size_t at = text.find(name);
