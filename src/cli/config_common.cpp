@@ -63,7 +63,17 @@ std::optional<config::WorldSize> wanted_world(const std::string& world_size, con
   if (wanted) return config::WorldSize{*wanted, "--world-size"};
   if (launch.num_processes) return config::WorldSize{*launch.num_processes, "--nproc"};
   if (launch.world) return launch.world;
-  return launch::world_of_environment(purpose);
+  try {
+    return launch::world_of_environment(purpose);
+  } catch (const ConfigError& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      // What stood in for a variable is named instead of it.
+      const auto place = launch.places.find(problem.key);
+      if (place != launch.places.end() && place->second.file == "environment") problem.key = place->second.key;
+    }
+    throw ConfigError(std::move(problems));
+  }
 }
 
 void check_environment(const LaunchOptions& launch) {

@@ -318,6 +318,7 @@ Json plan_json(const PlanInputs& inputs) {
   json["environment"] = Json::array();
   for (const launch::VariableUse& use : launch::explain_variables(worker_variables(inputs)))
     json["environment"].push_back({{"name", use.name}, {"value", use.value}, {"effect", use.effect}});
+  if (!inputs.export_config.empty()) json["export_config"] = inputs.export_config;
   json["launch"] = Json::array();
   for (const OuterText& outer : inputs.outer)
     json["launch"].push_back({{"mode", outer.mode}, {"command", outer.command}});

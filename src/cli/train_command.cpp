@@ -293,7 +293,6 @@ class Pretrain {
     gathered.step([&] { check_device(device()); });
     gathered.step([&] { check_patches(); });
     gathered.step([&] { check_output_file(options_.export_config, kExport); });
-    gathered.step([&] { check_export(options_.export_config, kExport); });
     gathered.step([&] { check_output_file(launch_.log_file, "--log_file"); });
     gathered.step([&] { check_environment(launch_); });
   }
@@ -313,7 +312,10 @@ class Pretrain {
   }
 
   void write_export(const config::Resolution& resolution) const {
-    if (!options_.export_config.empty()) write_file(options_.export_config, config::to_yaml(resolution.experiment));
+    if (options_.export_config.empty()) return;
+    const std::filesystem::path folder = std::filesystem::path(options_.export_config).parent_path();
+    if (!folder.empty()) make_folder(folder);
+    write_file(options_.export_config, config::to_yaml(resolution.experiment));
   }
 
   /// The same, with the faults of hooks' overrides told as theirs.
@@ -345,9 +347,13 @@ class Pretrain {
     }
     std::optional<config::Resolution> resolution;
     gathered.step([&] { resolution = resolve_with_places(purpose, world); });
+    std::vector<RunFile> read;
+    if (resolution) read = files_read(*resolution, launch_, scripts());
+    gathered.step([&] {
+      refuse_writing_over(options_.export_config, kExport, read);
+      check_export(options_.export_config, kExport);
+    });
     if (resolution) {
-      const std::vector<RunFile> read = files_read(*resolution, launch_, scripts());
-      gathered.step([&] { refuse_writing_over(options_.export_config, kExport, read); });
       gathered.step([&] { refuse_writing_over(launch_.log_file, "--log_file", read); });
       if (starts) gathered.step([&] { check_run_folder(*resolution); });
     }
