@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "config/loader.hpp"
@@ -145,14 +144,6 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& 
                                       : fmt::format("the busiest experts get {} times their share", imbalance));
   }
   return lines;
-}
-
-void write_answer(const std::string& text, const std::string& file) {
-  if (file.empty()) {
-    fmt::print("{}", text);
-    return;
-  }
-  write_file(file, text);
 }
 
 }  // namespace primus::cli

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/answer_file.hpp"
 #include "cli/config_common.hpp"
 #include "projection/advice.hpp"
 #include "projection/hardware.hpp"
@@ -46,8 +47,5 @@ std::string layers_text(const projection::RankMemory& rank);
 
 /// A line that says how the world is cut, another for the schedule and so on.
 std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& projected);
-
-/// Text to standard output or, if a file is named, there.
-void write_answer(const std::string& text, const std::string& file);
 
 }  // namespace primus::cli

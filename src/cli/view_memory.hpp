@@ -7,10 +7,10 @@
 
 namespace primus::cli {
 
-std::string memory_bars(const Projected& projected, const std::optional<projection::Hardware>& device);
-std::string memory_over_a_step(const Projected& projected);
+enum class MemoryPictures { kBars, kTime, kBoth };
 
-/// Both with the table, as one page.
-std::string memory_page(const Projected& projected, const std::optional<projection::Hardware>& device);
+/// With the table, as one page.
+std::string memory_page(const Projected& projected, const std::optional<projection::Hardware>& device,
+                        MemoryPictures pictures);
 
 }  // namespace primus::cli

@@ -81,17 +81,6 @@ std::int64_t vocab_multiple(const Experiment& experiment) {
   return is_padded ? experiment.get_int("make_vocab_size_divisible_by") : 0;
 }
 
-/// Linear attention keeps what no declaration knows yet.
-void require_known_mixers(const model::ModelSpec& spec) {
-  for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    if (spec.mixer(layer) == model::MixerKind::kAttention) continue;
-    throw UserError(fmt::format("layer {} mixes its tokens by another way than attention, whose activations are not "
-                                "described yet: its memory cannot be projected",
-                                layer),
-                    ExitCode::kWrongInput);
-  }
-}
-
 /// An estimate in floating point, so that whoever counts exactly cannot overflow: a bound on the activations in flight.
 void require_countable(const MemoryInputs& inputs) {
   const model::ModelSpec& spec = inputs.spec;
@@ -113,7 +102,8 @@ void require_countable(const MemoryInputs& inputs) {
   const double tokens = real(inputs.micro_batch.num_sequences) * real(inputs.micro_batch.seq_length);
   const double layers = real(spec.num_layers() + spec.num_mtp_layers) + 1.0;
   constexpr double kBytes = 8.0;
-  const double in_flight = 2.0 * inputs.schedule.num_ranks + real(inputs.schedule.group);
+  const double in_flight =
+      std::max(2.0 * inputs.schedule.num_ranks + real(inputs.schedule.group), 1.0 * inputs.schedule.max_in_flight);
   if (tokens * width * layers * kBytes * in_flight < 0x1p63) return;
   throw UserError(fmt::format("micro_batch_size {} x seq_length {} of this model may take more than 2^63 bytes",
                               inputs.micro_batch.num_sequences, inputs.micro_batch.seq_length),
@@ -122,16 +112,31 @@ void require_countable(const MemoryInputs& inputs) {
 
 }  // namespace
 
+std::optional<std::string> memory_gap(const model::ModelSpec& spec) {
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    if (spec.mixer(layer) == model::MixerKind::kAttention) continue;
+    return fmt::format(
+        "layer {} mixes its tokens by another way than attention, whose activations are not described yet", layer);
+  }
+  return std::nullopt;
+}
+
 MemoryInputs memory_inputs(const Experiment& experiment, std::int64_t world_size, double imbalance) {
   const auto batch = config::batch_plan(experiment, world_size);
-  if (!(imbalance >= 1.0 && imbalance <= 1e6)) {
-    throw UserError(fmt::format("imbalance {}: expected 1 (balanced) or more", imbalance), ExitCode::kWrongInput);
-  }
   if (!batch) {
     throw UserError("the global batch does not divide into micro-batches on this world", ExitCode::kWrongInput);
   }
+  const layout::StageLayout stages = layout::stage_layout(experiment);
+  return memory_inputs_on(experiment, world_size, imbalance, stages,
+                          schedule_of(experiment, stages, batch->accumulation));
+}
+
+MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_size, double imbalance,
+                              const layout::StageLayout& stages, const schedule::Request& schedule) {
+  if (!(imbalance >= 1.0 && imbalance <= 1e6)) {
+    throw UserError(fmt::format("imbalance {}: expected 1 (balanced) or more", imbalance), ExitCode::kWrongInput);
+  }
   layout::RankGrid grid = layout::rank_grid(experiment, world_size);
-  layout::StageLayout stages = layout::stage_layout(experiment);
   MemoryInputs inputs{
       .spec = model::build_model_spec(experiment),
       .policy = model::numeric_policy(experiment),
@@ -144,11 +149,13 @@ MemoryInputs memory_inputs(const Experiment& experiment, std::int64_t world_size
       .sharding = resident_sharding(experiment, grid, imbalance),
       .grid = grid,
       .stages = stages,
-      .schedule = schedule_of(experiment, stages, batch->accumulation),
+      .schedule = schedule,
       .context_exchange = context_exchange(experiment),
       .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll,
       .vocab_multiple = vocab_multiple(experiment)};
-  require_known_mixers(inputs.spec);
+  if (const auto gap = memory_gap(inputs.spec)) {
+    throw UserError(*gap + ": its memory cannot be projected", ExitCode::kWrongInput);
+  }
   require_countable(inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());
   return inputs;
