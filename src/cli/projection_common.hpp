@@ -39,6 +39,9 @@ Projected project(const std::string& file, const ProjectionOptions& options, std
 /// The device that --gpu or --hbm names; none if neither does. Both at once: ConfigError.
 std::optional<projection::Hardware> device_of(const ProjectionOptions& options);
 
+/// Of one step.
+std::int64_t num_micro_batches(const Projected& projected);
+
 /// "12.9 GiB": two decimals below ten, one above.
 std::string gib_text(std::int64_t num_bytes);
 

@@ -65,7 +65,7 @@ std::string bars_text(const Projected& projected, const std::optional<projection
 
 view::PageTable page_table(const Projected& projected) {
   view::PageTable table;
-  table.head = {"rank", "layers", "parameters"};
+  table.head = {"rank", "layers", "number of parameters"};
   for (int i = 0; i < projection::kNumCategories; ++i) {
     table.head.emplace_back(projection::name(static_cast<Category>(i)));
   }
@@ -79,6 +79,19 @@ view::PageTable page_table(const Projected& projected) {
     table.rows.push_back(std::move(row));
   }
   return table;
+}
+
+/// The whole step where that is not too much to draw, else as much of it as the projection walks: groups of
+/// micro-batches repeat, so that the rest would show the same again.
+schedule::Schedule drawn_table(const Projected& projected) {
+  constexpr std::int64_t kMostPasses = 20'000;
+  schedule::Request request = projected.inputs.schedule;
+  const std::int64_t own = num_micro_batches(projected);
+  if (own * request.num_ranks * request.num_chunks <= kMostPasses) {
+    request.num_micro_batches = static_cast<int>(own);
+    if (!schedule::fault_of(request)) return schedule::build(request);
+  }
+  return schedule::build(projected.inputs.schedule);
 }
 
 /// The step that the experiment's schedule makes of the model's FLOPs.
@@ -103,7 +116,6 @@ view::MemoryTimeline timeline_of(const Projected& projected) {
                                 .unit = "GiB",
                                 .x_label = "time; 1 is a rank's forward in the mean, stages by their FLOPs",
                                 .bands = {}};
-  // Groups of micro-batches repeat, so that a longer step would show the same again.
   if (drawn < own) timeline.subtitle += fmt::format("; {} of {} micro-batches", drawn, format_count(own));
   for (const RankMemory& rank : projected.memory.ranks) {
     view::MemoryBand band{rank_label(rank), {}};
@@ -156,7 +168,7 @@ void add_options(CLI::App& app, MemoryViewOptions& options) {
 /// Activations of every rank over a step, in bytes.
 Json timeline_json(const Projected& projected) {
   Json json = {{"time_unit", "forwards of a rank in the mean"}, {"ranks", Json::array()}};
-  const schedule::Schedule table = schedule::build(projected.inputs.schedule);
+  const schedule::Schedule table = drawn_table(projected);
   const schedule::Timeline timeline = step_of(projected, table);
   json["micro_batches"] = table.shape.num_micro_batches;
   for (const RankMemory& rank : projected.memory.ranks) {

@@ -11,16 +11,16 @@ namespace {
 
 constexpr std::string_view kStyle = R"(
   :root { color-scheme: light dark; }
-  body { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; margin: 24px auto; max-width: 1120px; padding: 0 16px; color: #1f2328; background: #ffffff; }
+  body { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; margin: 24px auto; max-width: 1240px; padding: 0 16px; color: #1f2328; background: #ffffff; }
   h1 { font-size: 22px; margin: 0 0 12px; }
   dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; margin: 0 0 18px; }
   dt { color: #59636e; } dd { margin: 0; }
   svg { max-width: 100%; height: auto; display: block; margin: 0 0 26px; }
   .wide { overflow-x: auto; }
-  table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-  th, td { padding: 3px 12px; text-align: right; border-bottom: 1px solid #e3e6ea; white-space: nowrap; }
+  table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+  th, td { padding: 3px 9px; text-align: right; border-bottom: 1px solid #e3e6ea; white-space: nowrap; }
   th:first-child, td:first-child { text-align: left; padding-left: 0; }
-  th { font-weight: 600; color: #59636e; }
+  th { font-weight: 600; color: #59636e; white-space: normal; vertical-align: bottom; }
   @media (prefers-color-scheme: dark) {
     body { color: #e6edf3; background: #0d1117; } dt, th { color: #9da7b3; } th, td { border-color: #262c36; }
   }

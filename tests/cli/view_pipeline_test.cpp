@@ -166,7 +166,8 @@ TEST_F(ViewPipeline, SixteenStagesTakeMilliseconds) {
 // A model's picture weighs what its ranks hold: the same bytes as the projection's.
 TEST_F(ViewPipeline, MemoryIsTheProjections) {
   const std::string v3 = kExamples + "megatron/configs/MI355X/deepseek_v3-BF16-pretrain.yaml";
-  for (const Words& words : {Words{"--config", v3}, Words{"--config", v3, "--recompute_granularity", "selective"}}) {
+  for (const Words& words : {Words{"--config", v3}, Words{"--config", v3, "--recompute_layer_ids", "null",
+                                                          "--recompute_granularity", "null"}}) {
     const Json picture = json(words);
     EXPECT_EQ(picture["memory_unit"], "GiB");
     const ProgramResult projected =
