@@ -227,6 +227,7 @@ DrawnPipeline draw_experiment(const PipelineOptions& options, const LaunchOption
   for (const model::ArchitecturePart& part : model::uncounted_parts(experiment)) {
     drawn.picture.basis += fmt::format(" {} is not counted.", part.name);
   }
+  drawn.planned = planned_text(resolution);
   return drawn;
 }
 

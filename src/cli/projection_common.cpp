@@ -148,6 +148,9 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& 
                                       ? "balanced: every expert gets as many rows"
                                       : fmt::format("the busiest experts get {} times their share", imbalance));
   }
+  if (const std::string planned = planned_text(projected.resolution); !planned.empty()) {
+    lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
+  }
   return lines;
 }
 

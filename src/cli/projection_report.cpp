@@ -270,6 +270,8 @@ Json rank_json(const RankMemory& rank) {
 Json memory_json(const Projected& projected, const ReportRequest& request) {
   Json json = {{"ok", true}, {"experiment", projected.name}, {"accounting", "ours"}};
   json["layout"] = inputs_json(projected);
+  json["planned"] = Json::array();
+  for (const config::PlannedUse& use : projected.resolution.planned) json["planned"].push_back(use.key);
   json["ranks"] = Json::array();
   if (request.rank) {
     json["rank"] = *request.rank;

@@ -67,6 +67,11 @@ std::string subtitle(const Projected& projected) {
                      config::to_text(layout::pipeline_layout(projected.resolution.experiment)));
 }
 
+std::string planned_line(const config::Resolution& resolution) {
+  const std::string planned = planned_text(resolution);
+  return planned.empty() ? "" : fmt::format("a real train refuses today: {}\n", planned);
+}
+
 std::string text_of(const Projected& projected, const std::vector<StageRow>& rows) {
   const std::vector<double> parameters = column(rows, &StageRow::parameters);
   const std::vector<double> flops = column(rows, &StageRow::flops);
@@ -86,8 +91,10 @@ std::string text_of(const Projected& projected, const std::vector<StageRow>& row
                         format_short_count(parameters[i]), 100.0 * (parameters[i] / mean(parameters) - 1.0),
                         format_short_count(flops[i]), 100.0 * (flops[i] / mean(flops) - 1.0));
   }
-  return text + fmt::format("the largest lies {:.1f} % above the mean in parameters, {:.1f} % in FLOPs\n",
-                            view::imbalance_percent(parameters), view::imbalance_percent(flops));
+  return text +
+         fmt::format("the largest lies {:.1f} % above the mean in parameters, {:.1f} % in FLOPs\n",
+                     view::imbalance_percent(parameters), view::imbalance_percent(flops)) +
+         planned_line(projected.resolution);
 }
 
 Json json_of(const Projected& projected, const std::vector<StageRow>& rows) {

@@ -38,6 +38,7 @@ TEST(ProjectionMemory, TellsStagesContributorsAndWhatWouldHelp) {
   const ProgramResult result = run_program(with(kMemory1T, {"--gpu", "MI355X"}));
   EXPECT_EQ(result.code, 0) << result.err;
   expect_holds(result.out, {"TP 1 x CP 1 x DP 32 x PP 24; experts ETP 1 x EP 8 x DP 4", "by pipeline rank (GiB)",
+                            "planned    a real train refuses today: expert_model_parallel_size, microbatch_group",
                             "activations in flight", "largest contributors", "what would help",
                             "--context_parallel_size 2", "fits: ", "of 288.0 GiB on MI355X"});
 }
@@ -118,7 +119,16 @@ TEST(ProjectionMemory, WrongInputIsToldAndEndsWithTwo) {
       {with(lite, {"--hbm", "99999999999GiB"}), {"beyond 2^63 bytes"}},
       {with(lite, {"--rank", "8"}), {"--rank: the world has 8 ranks", "0 to 7"}},
       {with(lite, {"--rank", "-1"}), {"--rank"}},
-      {with(lite, {"--imbalance", "0.5"}), {"imbalance 0.5: expected 1 (balanced) or more"}},
+      {with(lite, {"--imbalance", "0.5"}),
+       {"--imbalance: is no share", "expected 1 (balanced) to 1,000,000, found 0.5"}},
+      {with(lite, {"--imbalance", "nan"}), {"found nan"}},
+      {with(lite, {"--imbalance", "1e300"}), {"found 1e+300"}},
+      {with(lite, {"--world-size", "0"}), {"--world-size"}},
+      {with(lite, {"--world-size", "99999999999999999999"}), {"--world-size"}},
+      {with(lite, {"--world-size", "9223372036854775800"}), {"no run has so many processes"}},
+      {with(lite, {"--num_layers", "1000000"}), {"num_layers", "expected at most 100,000"}},
+      {with(lite, {"--padded_vocab_size", "9000000000000000000"}),
+       {"padded_vocab_size", "may take more than 2^63 bytes", "a vocabulary of 9000000000000000000"}},
       {with(lite, {"--accounting", "theirs"}), {"--accounting"}},
       {with(lite, {"--accounting", "blog", "--format", "csv"}), {"answers as text or json"}},
       {with(lite, {"--world-size", "12"}), {"expert_model_parallel_size"}},
@@ -131,7 +141,7 @@ TEST(ProjectionMemory, WrongInputIsToldAndEndsWithTwo) {
       {with(lite, {"--seq_length", "1000000001"}), {"seq_length", "larger than any machine could hold"}},
       {with(lite, {"--seq_length", "1000000000", "--max_position_embeddings", "1000000000", "--micro_batch_size",
                    "10000000", "--global_batch_size", "80000000"}),
-       {"may take more than 2^63 bytes"}},
+       {"micro_batch_size: the activations of this run may take more than 2^63 bytes"}},
       {{"projection", "memory"}, {"--config is required"}},
       {{"projection", "compare"}, {"no experiment is named"}},
       {{"projection", "compare", kLite, "--sweep", "cq=1"}, {"unknown setting 'cq'"}},
@@ -194,7 +204,10 @@ TEST(ViewLayout, EveryLayerOnceAndSharesThatAddUp) {
   std::int64_t flops = 0;
   for (const Json& rank : json["ranks"]) flops += rank["flops_per_token"].get<std::int64_t>();
   EXPECT_EQ(flops, params["flops_per_token"].get<std::int64_t>());
-  expect_holds(run_program({"view", "layout", "--config", k1T}).out, {"rank", "E 0,24,48,72", "above the mean"});
+  expect_holds(run_program({"view", "layout", "--config", k1T}).out,
+               {"rank", "E 0,24,48,72", "above the mean", "a real train refuses today: expert_model_parallel_size"});
+  expect_holds(run_program({"view", "pipeline", "--config", k1T}).out,
+               {"a real train refuses today: expert_model_parallel_size"});
 }
 
 TEST(ViewMemory, PicturesInEveryFormat) {
