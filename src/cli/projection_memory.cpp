@@ -7,7 +7,6 @@
 #include "cli/app.hpp"
 #include "cli/projection_compat.hpp"
 #include "cli/projection_report.hpp"
-#include "cli/view_memory.hpp"
 
 namespace primus::cli {
 namespace {
@@ -45,11 +44,26 @@ void check_rank(const MemoryOptions& options, const Projected& projected) {
                       .found = std::to_string(options.rank)}});
 }
 
+/// What has a meaning in our accounting alone.
+void refuse_ours_only(const CLI::App& app, const MemoryOptions& options) {
+  if (options.accounting == "ours") return;
+  for (const char* option : {"--rank", "--all-ranks", "--imbalance"}) {
+    if (app.count(option) == 0) continue;
+    throw ConfigError({{.file = "command line",
+                        .key = option,
+                        .message = fmt::format("--accounting {} knows no such thing", options.accounting),
+                        .expected = "it with --accounting ours only"}});
+  }
+}
+
 /// The other accountings answer as text or JSON.
 std::string compat_answer(const MemoryOptions& options, const Projected& projected, const std::string& format) {
   const bool is_blog = options.accounting == "blog";
-  if (format == "json") return (is_blog ? blog_json(projected) : primus_json(projected)).dump(2) + "\n";
-  if (format == "text") return is_blog ? blog_text(projected) : primus_text(projected);
+  const auto device = device_of(options.projection);
+  if (format == "json") {
+    return (is_blog ? blog_json(projected, device) : primus_json(projected, device)).dump(2) + "\n";
+  }
+  if (format == "text") return is_blog ? blog_text(projected, device) : primus_text(projected, device);
   throw ConfigError({{.file = "command line",
                       .key = "--format",
                       .message = fmt::format("--accounting {} answers as text or json", options.accounting),
@@ -63,7 +77,7 @@ std::string answer(const MemoryOptions& options, const Projected& projected, con
   if (options.rank >= 0) request.rank = options.rank;
   if (format == "json") return memory_json(projected, request).dump(2) + "\n";
   if (format == "csv") return memory_csv(projected, request);
-  if (format == "html") return memory_page(projected, request.device, MemoryPictures::kBoth);
+  if (format == "html") return memory_report_page(projected, request);
   return memory_text(projected, request);
 }
 
@@ -79,6 +93,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
       "  primus-cli projection memory --config exp.yaml --accounting blog");
   if (parse_options(app, words, Rest::kReturn, options.projection.read.overrides) == Parsed::kHelpShown) return 0;
   const std::string format = chosen_format(app, options.answer, kFormats, launch);
+  refuse_ours_only(app, options);
   device_of(options.projection);  // a wrong name is told before the experiment is read
   const Projected projected = project(options.projection, launch);
   check_rank(options, projected);

@@ -125,11 +125,12 @@ std::string page_of(const Projected& projected, const std::string& picture, cons
   page.title = fmt::format("Stages of {}", projected.name);
   page.facts = setting_lines(projected);
   page.pictures = {picture};
-  page.table.head = {"rank", "layers", "parameters", "FLOPs a token"};
+  view::PageTable& table = page.tables.emplace_back();
+  table.head = {"rank", "layers", "parameters", "FLOPs a token"};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    page.table.rows.push_back({rows[i].label, layers_text(projected.memory.ranks[i]),
-                               format_count(static_cast<std::int64_t>(rows[i].parameters)),
-                               format_count(static_cast<std::int64_t>(rows[i].flops))});
+    table.rows.push_back({rows[i].label, layers_text(projected.memory.ranks[i]),
+                          format_count(static_cast<std::int64_t>(rows[i].parameters)),
+                          format_count(static_cast<std::int64_t>(rows[i].flops))});
   }
   return view::picture_page(page);
 }

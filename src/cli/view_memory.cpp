@@ -9,7 +9,6 @@
 #include "cli/app.hpp"
 #include "cli/projection_report.hpp"
 #include "view/memory_timeline.hpp"
-#include "view/picture_page.hpp"
 #include "view/stacked_bars.hpp"
 
 namespace primus::cli {
@@ -61,24 +60,6 @@ std::string bars_text(const Projected& projected, const std::optional<projection
   const std::string limit = fmt::format("{} {} GiB", device->name, gib_text(device->memory_bytes));
   const auto column = static_cast<std::size_t>(gib(device->memory_bytes) / most * kColumns + 0.5);
   return text + std::string(5 + column, ' ') + "^ " + limit + "\n";
-}
-
-view::PageTable page_table(const Projected& projected) {
-  view::PageTable table;
-  table.head = {"rank", "layers", "number of parameters"};
-  for (int i = 0; i < projection::kNumCategories; ++i) {
-    table.head.emplace_back(projection::name(static_cast<Category>(i)));
-  }
-  table.head.emplace_back("total, GiB");
-  for (const RankMemory& rank : projected.memory.ranks) {
-    std::vector<std::string> row = {rank_label(rank), layers_text(rank), format_count(rank.num_parameters())};
-    for (int i = 0; i < projection::kNumCategories; ++i) {
-      row.push_back(gib_text(rank.bytes(static_cast<Category>(i))));
-    }
-    row.push_back(gib_text(rank.total()));
-    table.rows.push_back(std::move(row));
-  }
-  return table;
 }
 
 /// The whole step where that is not too much to draw, else as much of it as the projection walks: groups of
@@ -192,10 +173,12 @@ std::string answer(const MemoryViewOptions& options, const Projected& projected,
     return json.dump(is_time ? -1 : 2) + "\n";
   }
   if (format == "html") {
-    return memory_page(projected, device,
-                       is_time                   ? MemoryPictures::kTime
-                       : options.picture.empty() ? MemoryPictures::kBoth
-                                                 : MemoryPictures::kBars);
+    view::PicturePage page = memory_page(projected, device,
+                                         is_time                   ? MemoryPictures::kTime
+                                         : options.picture.empty() ? MemoryPictures::kBoth
+                                                                   : MemoryPictures::kBars);
+    page.tables.push_back(stage_table(projected, RowsOf::kStages));
+    return view::picture_page(page);
   }
   constexpr int kColumns = 72;
   if (format == "text") {
@@ -222,23 +205,42 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
 
 }  // namespace
 
-std::string memory_page(const Projected& projected, const std::optional<projection::Hardware>& device,
-                        MemoryPictures pictures) {
+view::PicturePage memory_page(const Projected& projected, const std::optional<projection::Hardware>& device,
+                              MemoryPictures pictures) {
   view::PicturePage page;
   page.title = fmt::format("Memory of {}", projected.name);
   page.facts = setting_lines(projected);
-  if (device) {
-    const std::int64_t total = projected.memory.worst().total();
-    page.facts.emplace_back(
-        "verdict", fmt::format("{}: {} of {} GiB on {}", total <= device->memory_bytes ? "fits" : "does not fit",
-                               gib_text(total), gib_text(device->memory_bytes), device->name));
-  }
+  if (device) page.facts.emplace_back("verdict", verdict(projected.memory.worst().total(), *device));
   if (pictures != MemoryPictures::kTime) page.pictures.push_back(memory_bars(projected, device));
   if (pictures != MemoryPictures::kBars) {
     page.pictures.push_back(view::memory_timeline_svg(timeline_of(projected)));
   }
-  page.table = page_table(projected);
-  return view::picture_page(page);
+  return page;
+}
+
+view::PageTable stage_table(const Projected& projected, RowsOf rows) {
+  view::PageTable table;
+  table.title = rows == RowsOf::kRanks ? "By rank (GiB)" : "By pipeline rank (GiB)";
+  table.head = {"rank", "layers", "number of parameters"};
+  for (int i = 0; i < projection::kNumCategories; ++i) {
+    table.head.emplace_back(projection::name(static_cast<Category>(i)));
+  }
+  table.head.emplace_back("total");
+  const auto add = [&](std::int64_t number, const RankMemory& rank) {
+    std::vector<std::string> row = {fmt::format("rank {}", number), layers_text(rank),
+                                    format_count(rank.num_parameters())};
+    for (int i = 0; i < projection::kNumCategories; ++i) {
+      row.push_back(gib_text(rank.bytes(static_cast<Category>(i))));
+    }
+    row.push_back(gib_text(rank.total()));
+    table.rows.push_back(std::move(row));
+  };
+  if (rows == RowsOf::kStages) {
+    for (const RankMemory& rank : projected.memory.ranks) add(rank.pipeline_rank, rank);
+    return table;
+  }
+  for (std::int64_t rank = 0; rank < projected.inputs.grid.sizes().world; ++rank) add(rank, stage_of(projected, rank));
+  return table;
 }
 
 const Command kViewMemory = {"view",

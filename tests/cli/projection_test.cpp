@@ -65,6 +65,8 @@ TEST(ProjectionMemory, AsJsonEverythingAddsUp) {
   }
   EXPECT_EQ(json["largest"]["total_bytes"], most);
   EXPECT_EQ(json["fits"].get<bool>(), most <= std::int64_t{192} << 30);
+  ASSERT_EQ(json["contributors"].size(), 5U);
+  EXPECT_EQ(json["contributors"][0]["bytes"], json["ranks"][0]["activations"]["experts"]);
   for (const Json& remedy : json["remedies"])
     EXPECT_EQ(remedy["total_bytes"].get<std::int64_t>() + remedy["saved_bytes"].get<std::int64_t>(), most);
 }
@@ -88,7 +90,10 @@ TEST(ProjectionMemory, OtherAccountings) {
   const Json primus = json_of(with(kMemory1T, {"--accounting", "primus"}));
   EXPECT_EQ(primus["ranks"].size(), 24U);
   EXPECT_NEAR(primus["ranks"][0]["activation_bytes"].get<double>() / 0x1p30, 134.46, 0.01);
-  expect_holds(run_program(with(kMemory1T, {"--accounting", "primus"})).out, {"6,907,166,720"});
+  expect_holds(run_program(with(kMemory1T, {"--accounting", "primus", "--gpu", "MI355X"})).out,
+               {"6,907,166,720", "fits: 244.6 of 288.0 GiB on MI355X"});
+  expect_holds(run_program(with(kMemory1T, {"--accounting", "blog", "--gpu", "MI300X"})).out, {"fits: 181.5 of 192.0"});
+  EXPECT_FALSE(json_of(with(kMemory1T, {"--accounting", "blog", "--hbm", "100GiB"}))["fits"].get<bool>());
 }
 
 TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
@@ -98,7 +103,14 @@ TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "wrote " + file + "\n");
   const std::string page = read_file(file);
-  expect_holds(page, {"<!DOCTYPE html>", "<svg", "prefers-color-scheme: dark", "rank 23", "MI300X"});
+  expect_holds(page, {"<!DOCTYPE html>", "<svg", "prefers-color-scheme: dark", "rank 23", "MI300X",
+                      "Largest contributors", "activations: experts", "What would help", "--context_parallel_size 2",
+                      "fits: ", "largest: pipeline rank 0"});
+  // A rank, or all of them, are told on a page as in text.
+  EXPECT_EQ(run_program(with(kMemory1T, {"--rank", "767", "--out", file})).code, 0);
+  expect_holds(read_file(file), {"rank 767: tensor 0, context 0, data 31, pipeline 23"});
+  EXPECT_EQ(run_program(with(kMemory1T, {"--all-ranks", "--out", file})).code, 0);
+  expect_holds(read_file(file), {">rank 767<"});
   for (const char* reference : {"src=", "href=", "@import", "url("}) {
     EXPECT_EQ(page.find(reference), std::string::npos) << reference;
   }
@@ -131,6 +143,8 @@ TEST(ProjectionMemory, WrongInputIsToldAndEndsWithTwo) {
        {"padded_vocab_size", "may take more than 2^63 bytes", "a vocabulary of 9000000000000000000"}},
       {with(lite, {"--accounting", "theirs"}), {"--accounting"}},
       {with(lite, {"--accounting", "blog", "--format", "csv"}), {"answers as text or json"}},
+      {with(lite, {"--accounting", "blog", "--rank", "1"}), {"--rank: --accounting blog knows no such thing"}},
+      {with(lite, {"--accounting", "primus", "--imbalance", "2"}), {"--imbalance: --accounting primus knows no such"}},
       {with(lite, {"--world-size", "12"}), {"expert_model_parallel_size"}},
       {with(lite, {"--pipeline_model_parallel_size", "4"}), {"does not divide"}},
       {with(lite, {"--pipeline_model_parallel_size", "4", "--pipeline_model_parallel_layout", "Et*7|t*7|t*7|t*6"}),

@@ -47,7 +47,7 @@ PicturePage memory_page(int ranks) {
                           .unit = "GiB",
                           .x_label = "time; 1 is a rank's forward in the mean, stages by their FLOPs",
                           .bands = {}};
-  PageTable table{{"rank", "total, GiB"}, {}};
+  PageTable table{.title = "By rank", .head = {"rank", "total, GiB"}, .rows = {}};
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string label = fmt::format("rank {}", rank);
     chart.bars.push_back({label, {10.0, 20.0, 5.0, 250.0 / (1 + rank), 1.0, 0.5, 0.2, 0.1, 3.0}});
@@ -59,7 +59,7 @@ PicturePage memory_page(int ranks) {
   return {.title = "Memory",
           .facts = {{"world", "768 ranks"}},
           .pictures = {stacked_bars_svg(chart), memory_timeline_svg(timeline)},
-          .table = std::move(table)};
+          .tables = {std::move(table)}};
 }
 
 PicturePage layout_page(int ranks, int chunks) {
@@ -71,7 +71,10 @@ PicturePage layout_page(int ranks, int chunks) {
   }
   picture.rows.front().chunks.front().insert(picture.rows.front().chunks.front().begin(), {BlockKind::kEmbedding});
   picture.rows.back().chunks.back().push_back({BlockKind::kOutput});
-  return {.title = "Stages", .facts = {}, .pictures = {stage_picture_svg(picture)}, .table = {{"rank"}, {}}};
+  return {.title = "Stages",
+          .facts = {},
+          .pictures = {stage_picture_svg(picture)},
+          .tables = {{.title = "", .head = {"rank"}, .rows = {}}}};
 }
 
 class PicturesInBrowser : public test::BrowserTest {
