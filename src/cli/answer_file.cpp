@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"
+#include "cli/run_files.hpp"
 #include "view/png.hpp"
 
 namespace primus::cli {
@@ -42,6 +43,9 @@ void add_answer_options(CLI::App& app, AnswerOptions& options, const std::vector
 
 std::string chosen_format(const CLI::App& app, const AnswerOptions& options, const std::vector<std::string>& formats,
                           const LaunchOptions& launch) {
+  const CLI::Option* experiment = app.get_option_no_throw("--config");
+  if (experiment && experiment->count() > 0)
+    refuse_writing_over(options.out, "--out", std::vector<RunFile>{{experiment->as<std::string>(), "the experiment"}});
   const bool is_named = app.count("--format") > 0;
   const std::string ending = ending_of(options.out);
   const bool is_known = std::find(formats.begin(), formats.end(), ending) != formats.end();

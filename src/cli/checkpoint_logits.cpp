@@ -7,6 +7,7 @@
 #include "cli/app.hpp"
 #include "cli/checkpoint_common.hpp"
 #include "cli/config_common.hpp"
+#include "cli/run_files.hpp"
 #include "launch/worker_process.hpp"
 #include "model/architecture.hpp"
 
@@ -77,6 +78,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
       "example\n  primus-cli checkpoint logits ckpt/mixtral --tokens ids.safetensors --out ours.safetensors");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
+  refuse_writing_over(read.out, "--out", std::vector<RunFile>{{read.tokens, "--tokens"}});
   check(read);
   const launch::WorkerCommand command = worker_command(read, launch);
   if (launch.action == Action::kDryRun) {

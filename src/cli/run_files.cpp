@@ -71,11 +71,10 @@ void refuse_writing_over(const std::string& path, const std::string& key, std::s
   for (const RunFile& file : read) {
     std::error_code error;
     if (!fs::equivalent(path, file.path, error)) continue;
-    throw ConfigError(
-        {{.file = "command line",
-          .key = key,
-          .message = fmt::format("'{}' is what the run reads ({}), and would be written over", path, file.what),
-          .expected = "another file"}});
+    throw ConfigError({{.file = "command line",
+                        .key = key,
+                        .message = fmt::format("'{}' is what is read ({}), and would be written over", path, file.what),
+                        .expected = "another file"}});
   }
 }
 

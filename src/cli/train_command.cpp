@@ -123,8 +123,10 @@ void refuse_several_processes(const config::WorldSize& world, const LaunchOption
 void check_working_folder() {
   std::error_code error;
   const std::filesystem::path here = std::filesystem::current_path(error);
-  if (error)
-    throw ConfigError({{.message = "the working folder is not there any more", .expected = "a folder that exists"}});
+  if (!error) return;
+  throw ConfigError({{.file = "command line",
+                      .message = "the working folder is not there any more",
+                      .expected = "a folder that exists"}});
 }
 
 /// What stands in the way of a file or folder that the command will make; empty: nothing.

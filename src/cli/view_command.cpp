@@ -12,6 +12,7 @@
 #include "cli/config_common.hpp"
 #include "cli/records_csv.hpp"
 #include "cli/run_curve.hpp"
+#include "cli/run_files.hpp"
 
 namespace primus::cli {
 namespace {
@@ -116,6 +117,10 @@ int view_loss(std::span<const std::string> words, const LaunchOptions& launch) {
   }
   const std::filesystem::path picture =
       options.out.empty() ? metrics.front().parent_path() / "loss.svg" : std::filesystem::path(options.out);
+  std::vector<RunFile> read;
+  for (const std::filesystem::path& file : metrics) read.push_back({file, "the metrics of a run"});
+  refuse_writing_over(picture.string(), "--out", read);
+  refuse_writing_over(options.csv, "--csv", read);
   if (options.dry_run && launch.format == Format::kJson) {
     Json json = {{"ok", true}, {"would_write", picture.string()}, {"would_read", Json::array()}};
     for (const std::filesystem::path& file : metrics) json["would_read"].push_back(file.string());

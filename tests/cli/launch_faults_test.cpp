@@ -61,8 +61,8 @@ TEST_F(LaunchFaults, ExportNeverWritesOverWhatTheRunReads) {
   std::filesystem::create_symlink("exp.yaml", at("link.yaml"));
   for (const char* name : {"exp.yaml", "./exp.yaml", "link.yaml"}) {
     expect_refused(train({}, {"--export_config", name}),
-                   {"--export_config: '" + std::string(name) + "' is what the run reads (a file of the experiment)"});
-    expect_refused(train({"--dry-run"}, {"--export_config", name}), {"is what the run reads"});
+                   {"--export_config: '" + std::string(name) + "' is what is read (a file of the experiment)"});
+    expect_refused(train({"--dry-run"}, {"--export_config", name}), {"is what is read"});
     expect_refused(train({"direct", "--log_file", name, "--"}), {"--log_file: '" + std::string(name) + "' is what"});
   }
   // What the experiment extends, scripts, variables, the launcher file, a preset.
@@ -70,7 +70,7 @@ TEST_F(LaunchFaults, ExportNeverWritesOverWhatTheRunReads) {
   expect_refused(
       run_program({"train", "pretrain", "--config", "child.yaml", "--mock_data", "--export_config", "exp.yaml"},
                   folder_.path().string(), environment_),
-      {"is what the run reads (a file of the experiment)"});
+      {"is what is read (a file of the experiment)"});
   expect_refused(train({"direct", "--patch", patch, "--"}, {"--export_config", "patch.sh"}), {"(a patch)"});
   expect_refused(train({"direct", "--env", variables, "--"}, {"--export_config", "vars.env"}),
                  {"(a file of variables)"});
@@ -89,6 +89,22 @@ TEST_F(LaunchFaults, ExportMakesANewFileOrReplacesItsOwn) {
     EXPECT_EQ(result.code, 0) << result.err;
     expect_holds(read_file(at("new/resolved.yaml")), {"train_iters: " + std::string(steps) + "  # command line"});
   }
+}
+
+TEST_F(LaunchFaults, NoAnswerIsWrittenOverWhatItIsMadeOf) {
+  const std::string metrics = folder_.write("run/metrics.jsonl", "{\"iteration\":1,\"lm_loss\":3.0}\n");
+  const std::string before = read_file(metrics);
+  for (const Words& words :
+       {Words{"view", "loss", "--run", "run", "--out", "run/metrics.jsonl"},
+        Words{"view", "loss", "--run", "run", "--csv", "run/metrics.jsonl"},
+        Words{"projection", "memory", "--config", "exp.yaml", "--format", "json", "--out", "exp.yaml"},
+        Words{"view", "memory", "--config", "exp.yaml", "--format", "svg", "--out", "exp.yaml"}}) {
+    const ProgramResult result = run_program(words, folder_.path().string(), environment_);
+    EXPECT_EQ(result.code, 2) << result.out;
+    expect_holds(result.err, {"' is what is read (", "and would be written over"});
+  }
+  EXPECT_EQ(read_file(metrics), before);
+  EXPECT_EQ(read_file(at("exp.yaml")), read_file(kQuickstart));
 }
 
 TEST_F(LaunchFaults, ADryRunWritesNothing) {
@@ -114,7 +130,7 @@ TEST_F(LaunchFaults, OneOfNodesAndDevicesAloneCounts) {
     words.insert(words.end(),
                  {"--config", "exp.yaml", "--mock_data", "--global_batch_size", "128", "--format", "json"});
     const ProgramResult result = run_program(words, folder_.path().string(), environment_);
-    if (command.front() == "config") EXPECT_EQ(nlohmann::json::parse(result.out)["world"]["size"], 16) << result.out;
+    EXPECT_EQ(nlohmann::json::parse(result.out)["world"]["size"], 16) << result.out;
   }
 }
 
