@@ -36,7 +36,7 @@ std::string endings(const std::vector<std::string>& formats) {
 }  // namespace
 
 void add_answer_options(CLI::App& app, AnswerOptions& options, const std::vector<std::string>& formats) {
-  app.add_option("--out", options.out, "File to write instead of standard output; its ending chooses the format")
+  app.add_option("--out", options.out, "File to write, not standard output; its ending is the format")
       ->type_name("FILE");
   add_format_option(app, options.format, formats);
 }

@@ -112,7 +112,8 @@ class OptionCheck {
       if (equals != std::string::npos) add(option, "takes no value", "", fmt::format("'{}'", word.substr(equals + 1)));
       return 0;
     }
-    const bool takes_one = option.get_expected_max() == 1;
+    const bool takes_one =
+        option.get_expected_max() == 1 && option.get_multi_option_policy() == CLI::MultiOptionPolicy::Throw;
     if (is_again && takes_one && told_.insert(&option).second)
       add(option, "is given twice", "one " + option.get_type_name());
     const bool has_next = position + 1 < words_.size() && !words_[position + 1].starts_with("--");

@@ -34,14 +34,20 @@ struct Difference {
   std::array<config::Setting, 2> sides;
 };
 
-/// What is on one side only has no value on the other.
+constexpr std::string_view kNames = "experiment";
+
+/// A variable or a preset of one side only: settings have a default instead.
+bool is_absent(const Difference& difference, std::size_t side) {
+  return difference.area == kNames && difference.sides[side].value.is_null();
+}
+
 void compare_names(const config::Resolution& left, const config::Resolution& right,
                    std::vector<Difference>& differences) {
   auto x = left.names;
   auto y = right.names;
   for (const auto& [name, setting] : x) y.try_emplace(name);
   for (const auto& [name, setting] : y) {
-    if (x[name].value != setting.value) differences.push_back({"experiment", name, {x[name], setting}});
+    if (x[name].value != setting.value) differences.push_back({std::string(kNames), name, {x[name], setting}});
   }
 }
 
@@ -76,10 +82,11 @@ void print_text(const std::vector<Difference>& differences, const std::vector<st
     }
     for (const std::size_t side : {0U, 1U}) {
       const config::Setting& setting = difference.sides[side];
-      const std::string line =
-          fmt::format("  {} {}: {}", side == 0 ? '-' : '+', difference.key, config::to_text(setting.value));
+      const bool is_there = !is_absent(difference, side);
+      const std::string line = fmt::format("  {} {}: {}", side == 0 ? '-' : '+', difference.key,
+                                           is_there ? config::to_text(setting.value) : "(not written)");
       fmt::print("{}", coloured(line, side == 0 ? Colour::kRed : Colour::kGreen, stdout));
-      fmt::print("  # {}\n", origin_text(setting.origin));
+      fmt::print("{}\n", is_there ? "  # " + origin_text(setting.origin) : "");
     }
   }
   fmt::print("{} in all\n", counted(std::ssize(differences), "difference"));
@@ -92,7 +99,7 @@ void print_as_json(const std::vector<Difference>& differences, const std::vector
     Json entry = {{"key", difference.key}, {"area", difference.area}};
     for (const std::size_t side : {0U, 1U}) {
       Json value = {{"value", config::json_of(difference.sides[side].value)}};
-      value.update(json_of(difference.sides[side].origin));
+      if (!is_absent(difference, side)) value.update(json_of(difference.sides[side].origin));
       entry[side == 0 ? "x" : "y"] = std::move(value);
     }
     json["differences"].push_back(std::move(entry));

@@ -67,7 +67,7 @@ void add_document_options(CLI::App& app, DocumentWords& words) {
   app.add_option("--input", words.inputs, "Files (.gz and .zst too), folders of them, or - for standard input")
       ->required()
       ->type_name("PATH");
-  add_choice(app, "--documents", words.kind, "A document is a file, a line, a line's JSON object; auto: by the ending",
+  add_choice(app, "--documents", words.kind, "A document is a file, a line, a line's JSON; auto: by the ending",
              {"auto", "file", "line", "json"});
   app.add_option("--json-key", words.json_key, "Member of a JSON line that holds the text")
       ->type_name("KEY")

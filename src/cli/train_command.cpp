@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -107,11 +109,11 @@ void refuse_several_processes(const config::WorldSize& world, const LaunchOption
   if (world.size == 1) return;
   const bool is_option = world.source.starts_with("--");
   // "NNODES x GPUS_PER_NODE", "NNODES, one process a node": the variables stand before the comma.
-  Problem problem{.file = is_option ? "command line" : "environment",
-                  .key = world.source.substr(0, world.source.find(','))};
+  const std::string variables = world.source.substr(0, world.source.find(','));
+  Problem problem{.file = is_option ? "command line" : "environment", .key = variables};
   for (const char* name : {"WORLD_SIZE", "NNODES", "GPUS_PER_NODE"}) {
     const auto place = launch.places.find(name);
-    if (problem.key.find(name) != std::string::npos && place != launch.places.end()) problem = place->second;
+    if (variables.find(name) != std::string::npos && place != launch.places.end()) problem = place->second;
   }
   problem.message = "training in several processes is planned for a later release";
   problem.expected = "1";
@@ -131,6 +133,9 @@ void check_working_folder() {
 
 /// What stands in the way of a file or folder that the command will make; empty: nothing.
 std::string obstacle_to(const std::filesystem::path& wanted) {
+  const bool is_long =
+      std::any_of(wanted.begin(), wanted.end(), [](const auto& part) { return part.native().size() > NAME_MAX; });
+  if (is_long) return fmt::format("cannot be: {}", std::strerror(ENAMETOOLONG));
   std::error_code error;
   std::filesystem::path above = std::filesystem::absolute(wanted, error);
   const bool is_there = std::filesystem::exists(above, error);

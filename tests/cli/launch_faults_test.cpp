@@ -97,7 +97,7 @@ TEST_F(LaunchFaults, NoAnswerIsWrittenOverWhatItIsMadeOf) {
   for (const Words& words :
        {Words{"view", "loss", "--run", "run", "--out", "run/metrics.jsonl"},
         Words{"view", "loss", "--run", "run", "--csv", "run/metrics.jsonl"},
-        Words{"projection", "memory", "--config", "exp.yaml", "--format", "json", "--out", "exp.yaml"},
+        Words{"projection", "memory", "--config", "exp.yaml", "--format", "csv", "--out", "exp.yaml"},
         Words{"view", "memory", "--config", "exp.yaml", "--format", "svg", "--out", "exp.yaml"}}) {
     const ProgramResult result = run_program(words, folder_.path().string(), environment_);
     EXPECT_EQ(result.code, 2) << result.out;

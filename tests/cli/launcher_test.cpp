@@ -225,14 +225,14 @@ TEST_F(Launcher, LaunchVariablesAreChecked) {
   environment_["NNODES"] = "2";
   environment_["NODE_RANK"] = "2";
   environment_["MASTER_PORT"] = "80";
-  const ProgramResult result = train({"--dry-run"});
+  const ProgramResult result = train({"--dry-run"}, {"--global_batch_size=128"});
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.err,
             "error: 2 problems\n"
             "  environment: MASTER_PORT: out of range (expected integer from 1024 to 65535, found '80')\n"
             "  environment: NODE_RANK: no node of this run has that number (expected 0 to 1, found '2')\n");
   environment_["PRIMUS_SKIP_VALIDATION"] = "1";
-  EXPECT_EQ(train({"--dry-run"}).code, 0);
+  EXPECT_EQ(train({"--dry-run"}, {"--global_batch_size=128"}).code, 0);
 }
 
 TEST_F(Launcher, EnvironmentIsExplained) {

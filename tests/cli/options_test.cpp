@@ -33,7 +33,9 @@ std::vector<ShownOption> options_of(const Words& command) {
     const std::size_t space = rest.find(' ');
     ShownOption option{rest.substr(0, std::min(space, rest.find(','))), "", false, false};
     if (space != std::string::npos) option.type = rest.substr(space + 1);
-    option.takes_many = option.type.find("...") != std::string::npos;
+    // "Excludes: --rank" is no type; "F,B,W x 3" and "DIR ..." take several.
+    option.type = option.type.substr(0, option.type.find("Excludes:"));
+    option.takes_many = option.type.find("...") != std::string::npos || option.type.find(" x ") != std::string::npos;
     option.is_required = option.type.find("REQUIRED") != std::string::npos;
     if (option.name != "--help") options.push_back(option);
   }
@@ -123,8 +125,8 @@ TEST(Options, WrongValues) {
                 "--message: wrong value (expected a number from 0 to 1e9, found 'x')"},
            Case{{"view", "pipeline", "--colour", "red"},
                 "--colour: wrong value (expected one of pass, micro-batch, found 'red')"},
-           Case{{"view", "pipeline", "--iteration", "x", "--data", "y"},
-                "--iteration: wrong type (expected an integer, found 'x')"},
+           Case{{"data", "shuffle", "--input", "a", "--output-prefix", "b", "--seed", "x"},
+                "--seed: wrong type (expected an integer, found 'x')"},
            Case{{"view", "pipeline", "--stages", "4", "--times", "1,2"}, "--times: wrong number of values"},
            Case{{"checkpoint", "import", "--from", "a", "--to", "b", "--dtype", "int4"},
                 "--dtype: wrong value (expected one of keep, fp32, bf16, fp16, found 'int4')"},
