@@ -24,7 +24,9 @@ constexpr std::array<std::string_view, 4> kDataPaths = {"data_path", "train_data
 void mock_data(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (!experiment.get_bool("mock_data")) return;
-  for (const std::string_view key : kDataPaths) {
+  std::vector<std::string_view> sources(kDataPaths.begin(), kDataPaths.end());
+  sources.insert(sources.end(), {"data_args_path", "per_split_data_args_path"});
+  for (const std::string_view key : sources) {
     if (experiment.is_null(key)) continue;
     if (experiment.is_explicitly_set(key)) context.note(key, "not read, because mock_data is on");
     context.set(key, {});
@@ -75,9 +77,14 @@ std::optional<TokenizerFacts> facts_of_files(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
   try {
+    const std::string type = text("tokenizer_type");
     const TokenizerFiles files =
-        find_tokenizer_files({text("tokenizer_type"), text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+        find_tokenizer_files({type, text("tokenizer_model"), text("vocab_file"), text("merge_file")});
     if (files.kind == TokenizerKind::kNone) return std::nullopt;
+    if (!context.is_null("vocab_file") && files.kind == TokenizerKind::kGpt2 && type != "GPT2BPETokenizer" &&
+        context.is_wanted("tokenizer_type")) {
+      context.note("tokenizer_type", "vocab_file and merge_file make it GPT-2's", "vocab_file");
+    }
     return read_tokenizer_facts(files);
   } catch (const UserError& error) {
     context.report("tokenizer_model", error.what(), "a tokenizer's files", "");
