@@ -427,12 +427,29 @@ class Resolver {
       result_.no_effect.push_back({entry, fmt::format("read only beside {}.enabled", key.name)});
   }
 
+  // The key that the user wrote and that made rules set this one, by their notes.
+  std::string root_of(const std::string& key) const {
+    std::string root = key;
+    for (std::size_t i = 0; i < result_.notes.size(); ++i) {
+      if (result_.experiment.setting(root).origin.layer != Layer::kRule) break;
+      const auto note = std::find_if(result_.notes.begin(), result_.notes.end(), [&](const Note& candidate) {
+        return candidate.key == root && !candidate.cause.empty();
+      });
+      if (note == result_.notes.end()) break;
+      root = note->cause;
+    }
+    return root;
+  }
+
   void refuse(const PlannedUse& use) {
-    Problem problem = problem_at(result_.experiment, use.key, file_);
+    const std::string root = root_of(use.key);
+    Problem problem = problem_at(result_.experiment, root, file_);
     const bool is_known =
         std::any_of(problems_.begin(), problems_.end(), [&](const Problem& other) { return other.key == problem.key; });
     if (is_known) return;
     problem.message = fmt::format("planned, not built yet: {}", use.reason);
+    if (root != use.key)
+      problem.message = fmt::format("sets {} to {}, which is {}", use.key, use.value, problem.message);
     problem.expected = working_text(*find_key(use.key));
     problem.found = use.value;
     problems_.push_back(std::move(problem));

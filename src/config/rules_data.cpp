@@ -11,7 +11,9 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "config/key_table.hpp"
 #include "config/parse.hpp"
+#include "config/read_beside.hpp"
 #include "config/rules.hpp"
 #include "config/tokenizer_facts.hpp"
 
@@ -87,13 +89,21 @@ std::optional<TokenizerFacts> facts_of_files(RuleContext& context) {
     }
     return read_tokenizer_facts(files);
   } catch (const UserError& error) {
-    context.report("tokenizer_model", error.what(), "a tokenizer's files", "");
+    const std::string merges = text("merge_file");
+    const bool is_gpt2 = !text("vocab_file").empty() && !merges.empty();
+    const bool is_of_merges = std::string_view(error.what()).starts_with(merges + ":");
+    const std::string_view key = is_gpt2 ? (is_of_merges ? "merge_file" : "vocab_file") : "tokenizer_model";
+    context.report(key, Problem{.message = error.what(), .expected = is_gpt2 ? "" : "a tokenizer's files"});
     return std::nullopt;
   }
 }
 
 void vocabulary(RuleContext& context) {
   const Experiment& experiment = context.experiment();
+  for (const auto& [key, other] : {std::pair{"vocab_file", "merge_file"}, std::pair{"merge_file", "vocab_file"}}) {
+    if (context.is_null(key) || !context.is_null(other) || !is_read(*find_key(key), experiment)) continue;
+    return context.report(key, fmt::format("needs {} beside it", other), "both, or neither");
+  }
   const std::string type = experiment.get_optional_string("tokenizer_type").value_or("");
   const std::size_t num_problems = context.problems().size();
   const std::optional<TokenizerFacts> facts = facts_of_files(context);

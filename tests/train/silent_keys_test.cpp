@@ -206,8 +206,8 @@ class SilentKeys : public ::testing::Test {
       folder_.write(name + ".txt", folder_.path() / name);
       folder_.write(name + ".json", fmt::format("{{\"train\": \"{}\"}}", (folder_.path() / name).string()));
     }
-    folder_.write("vocab.json", R"({"a": 0, "b": 1})");
-    folder_.write("larger_vocab.json", R"({"a": 0, "b": 1, "c": 300})");
+    folder_.write("vocab.json", R"({"a": 0, "<|endoftext|>": 1})");
+    folder_.write("larger_vocab.json", R"({"a": 0, "<|endoftext|>": 1, "c": 300})");
     folder_.write("merges.txt", "#version\n");
     for (const char* model : {"language_model", "deepseek_v2_tiny"}) {
       folder_.write(fmt::format("{}.yaml", model),
@@ -278,6 +278,8 @@ TEST_F(SilentKeys, ThereAreNone) {
     for (const config::KeySection& section : config::key_sections()) {
       for (const Key& key : section.keys) {
         if (key.state == KeyState::kNoEffect || key.type == KeyType::kMap) continue;
+        // What is refused or told is so whatever the model: two kinds of experiment show it.
+        if (key.state == KeyState::kPlanned && base.name != "dense" && base.name != "experts") continue;
         for (const std::string& value : candidates(key, before.experiment.setting(key.name).value))
           check(key, fmt::format("--{}={}", key.name, value));
       }
