@@ -16,6 +16,12 @@ enum class ContextExchange { kRing, kGather, kHeads };
 /// Who carries rows to their experts: a buffer as large as what is sent, or a library's own of fixed size.
 enum class RowExchange { kAllToAll, kFixedBuffers };
 
+/// Settings that change nothing here, or are counted in another way, and that the original's accounting asks about.
+struct OriginalsView {
+  enum class Attention { kFlash, kWholeScores } attention = Attention::kFlash;
+  enum class Recompute { kByPlace, kByNumber } recompute = Recompute::kByPlace;  // kByNumber: recompute_layer_ids
+};
+
 struct MemoryInputs {
   model::ModelSpec spec;
   model::NumericPolicy policy;
@@ -30,6 +36,7 @@ struct MemoryInputs {
   ContextExchange context_exchange = ContextExchange::kRing;
   RowExchange row_exchange = RowExchange::kAllToAll;
   std::int64_t vocab_multiple = 0;  // the padded vocabulary is one of it on every tensor rank; 0: it is as written
+  OriginalsView original = {};
 };
 
 /// What a model has whose activations no declaration describes yet, in words.
