@@ -186,6 +186,12 @@ TEST(ProjectionMemory, LinearAttentionIsNotGuessed) {
   const ProgramResult result = run_program({"projection", "memory", "--config", file});
   EXPECT_EQ(result.code, 2) << result.out;
   expect_holds(result.err, {"its memory cannot be projected"});
+  // Its layers, parameters and FLOPs are known.
+  const Json layout = json_of({"view", "layout", "--config", file});
+  EXPECT_EQ(layout["ranks"][0]["chunks"][0]["layers"], 24);
+  const Json params = json_of({"config", "params", "--config", file});
+  EXPECT_EQ(layout["ranks"][0]["flops_per_token"], params["flops_per_token"]);
+  EXPECT_EQ(layout["ranks"][0]["parameters"], params["total"]);
 }
 
 TEST(ProjectionCompare, ARowALayoutWithWhatIsNotLegal) {
