@@ -102,7 +102,7 @@ std::optional<projection::Hardware> device_of(const ProjectionOptions& options) 
   }
   if (options.hbm.empty()) return std::nullopt;
   return projection::Hardware{
-      .name = options.hbm, .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
+      .name = "a device", .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
 }
 
 std::int64_t num_micro_batches(const Planned& planned) {
