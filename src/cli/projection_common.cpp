@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "config/loader.hpp"
@@ -54,11 +53,10 @@ std::string counted_micro_batches(std::int64_t count) {
   return count == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", format_count(count));
 }
 
-std::string schedule_text(const MemoryInputs& inputs, const config::Resolution& resolution) {
-  const auto batch = config::batch_plan(resolution.experiment, resolution.world.size);
+std::string schedule_text(const MemoryInputs& inputs, std::int64_t num_micro_batches) {
   return fmt::format("{}, {} x {}; {} of {} x {} tokens", schedule::info(inputs.schedule.algorithm).name,
                      counted(inputs.stages.num_ranks(), "rank"), counted(inputs.stages.num_chunks(), "chunk"),
-                     counted_micro_batches(batch->accumulation), inputs.micro_batch.num_sequences,
+                     counted_micro_batches(num_micro_batches), inputs.micro_batch.num_sequences,
                      format_count(inputs.micro_batch.seq_length));
 }
 
@@ -72,15 +70,21 @@ void add_projection_options(CLI::App& app, ProjectionOptions& options) {
       ->type_name("X");
 }
 
-Projected project(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
-                  const LaunchOptions& launch) {
+Planned plan(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
+             const LaunchOptions& launch) {
   ReadOptions read = options.read;
   read.overrides = std::move(overrides);
   config::Resolution resolution = read_experiment(file, read, launch);
   MemoryInputs inputs = projection::memory_inputs(resolution.experiment, resolution.world.size, options.imbalance);
-  projection::MemoryProjection memory = projection::project_memory(inputs);
   std::string name = resolution.experiment.exp_name;
-  return {std::move(name), std::move(resolution), std::move(inputs), std::move(memory)};
+  return {std::move(name), std::move(resolution), std::move(inputs)};
+}
+
+Projected project(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
+                  const LaunchOptions& launch) {
+  Planned planned = plan(file, options, std::move(overrides), launch);
+  projection::MemoryProjection memory = projection::project_memory(planned.inputs);
+  return {std::move(planned), std::move(memory)};
 }
 
 Projected project(const ProjectionOptions& options, const LaunchOptions& launch) {
@@ -98,7 +102,13 @@ std::optional<projection::Hardware> device_of(const ProjectionOptions& options) 
   }
   if (options.hbm.empty()) return std::nullopt;
   return projection::Hardware{
-      .name = options.hbm, .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
+      .name = "a device", .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
+}
+
+std::int64_t num_micro_batches(const Planned& planned) {
+  const auto batch = config::batch_plan(planned.resolution.experiment, planned.resolution.world.size);
+  PRIMUS_CHECK(batch, "the rules accepted a batch that does not divide");
+  return batch->accumulation;
 }
 
 std::string gib_text(std::int64_t num_bytes) {
@@ -107,9 +117,14 @@ std::string gib_text(std::int64_t num_bytes) {
 }
 
 std::string layers_text(const projection::RankMemory& rank) {
+  std::vector<model::StageContent> chunks;
+  for (const projection::ChunkMemory& chunk : rank.chunks) chunks.push_back(chunk.content);
+  return layers_text(chunks);
+}
+
+std::string layers_text(const std::vector<model::StageContent>& chunks) {
   std::string text;
-  for (const projection::ChunkMemory& chunk : rank.chunks) {
-    const model::StageContent& content = chunk.content;
+  for (const model::StageContent& content : chunks) {
     std::string part = content.embedding == model::Part::kPresent ? "E" : "";
     if (content.num_layers == 1) part += fmt::format("{}{}", part.empty() ? "" : " ", content.first_layer);
     if (content.num_layers > 1) {
@@ -123,18 +138,18 @@ std::string layers_text(const projection::RankMemory& rank) {
   return text;
 }
 
-std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& projected) {
-  const MemoryInputs& inputs = projected.inputs;
+std::vector<std::pair<std::string, std::string>> setting_lines(const Planned& planned_run) {
+  const MemoryInputs& inputs = planned_run.inputs;
   const layout::GridSizes& sizes = inputs.grid.sizes();
   std::vector<std::pair<std::string, std::string>> lines;
   lines.emplace_back("world", fmt::format("{} ({}): TP {} x CP {} x DP {} x PP {}", counted(sizes.world, "rank"),
-                                          projected.resolution.world.source, sizes.tensor, sizes.context,
+                                          planned_run.resolution.world.source, sizes.tensor, sizes.context,
                                           inputs.grid.num_data(), sizes.pipeline));
   if (inputs.spec.moe) {
     lines.back().second += fmt::format("; experts ETP {} x EP {} x DP {}", sizes.expert_tensor, sizes.expert,
                                        inputs.grid.num_expert_data());
   }
-  lines.emplace_back("schedule", schedule_text(inputs, projected.resolution));
+  lines.emplace_back("schedule", schedule_text(inputs, num_micro_batches(planned_run)));
   lines.emplace_back("state", state_text(inputs));
   std::string loss = inputs.loss_fusion == model::LossFusion::kFused ? "; fused loss" : "; unfused loss";
   lines.emplace_back("recompute", recompute_text(inputs) + loss);
@@ -144,15 +159,10 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& 
                                       ? "balanced: every expert gets as many rows"
                                       : fmt::format("the busiest experts get {} times their share", imbalance));
   }
-  return lines;
-}
-
-void write_answer(const std::string& text, const std::string& file) {
-  if (file.empty()) {
-    fmt::print("{}", text);
-    return;
+  if (const std::string planned = planned_text(planned_run.resolution); !planned.empty()) {
+    lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
   }
-  write_file(file, text);
+  return lines;
 }
 
 }  // namespace primus::cli
