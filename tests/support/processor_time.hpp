@@ -5,6 +5,8 @@
 namespace primus::test {
 
 /// Seconds of processor time that this process has used so far.
-inline double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+inline double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
 
 }  // namespace primus::test
