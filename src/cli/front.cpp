@@ -64,6 +64,19 @@ class FrontParser {
   }
 
   int run() {
+    try {
+      return parse_and_run();
+    } catch (const ConfigError& error) {
+      // What was found before stands first; a command that ran has taken it along.
+      if (faults_.is_empty()) throw;
+      faults_.step([&] { throw error; });
+      faults_.raise();
+    }
+    return 0;
+  }
+
+ private:
+  int parse_and_run() {
     if (words_.empty()) return print(main_help());
     if (read_options(global_options(), main_help()) == Front::kDone) return 0;
     if (at_end()) refuse_first_word();
@@ -71,7 +84,6 @@ class FrontParser {
     return dispatch();
   }
 
- private:
   static int print(const std::string& text) {
     fmt::print("{}", text);
     return 0;

@@ -22,6 +22,8 @@ class Gathered {
     }
   }
 
+  bool is_empty() const { return problems_.empty(); }
+
   std::vector<Problem> take() { return std::exchange(problems_, {}); }
 
   /// Throws one ConfigError if a step found something.

@@ -145,6 +145,9 @@ TEST_F(LaunchFaults, FaultsOfAModeHideNoOthers) {
   expect_refused(train({"direct", "--nproc", "0", "--env", "1X=3", "--patch", "none.sh", "--"}, {"--lrr", "3"}),
                  {"error: 4 problems", "--nproc: not a number of processes", "--env: not a variable",
                   "there is no file none.sh", "--lrr: unknown key"});
+  const ProgramResult unfinished = run_program({"direct", "--nproc", "two", "--", "train"});
+  EXPECT_EQ(unfinished.code, 2);
+  expect_holds(unfinished.err, {"error: 2 problems", "--nproc: not a number", "command of train is missing"});
   const std::string file = folder_.write("launcher.yaml", "slurrm: {}\n");
   expect_refused(train({"--config", file, "--dry-run"}, {"--lrr", "3", "--world-size", "x"}),
                  {"error: 3 problems", "slurrm: unknown key of a launcher file", "--lrr: unknown key",
