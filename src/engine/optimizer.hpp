@@ -30,6 +30,7 @@ struct StateTensor {
   } part;
   enum class Holds { kValues, kScales } holds;
   at::Tensor tensor;
+  at::Tensor low_bits = {};  // defined: `tensor` is the weight, and both are halves of an fp32 value
 };
 
 class Optimizer {
@@ -69,6 +70,7 @@ class Optimizer {
     nn::Parameter* parameter;
     model::OptimizerKind rule;
     ops::UpdateState stored;
+    at::Tensor low_bits;  // of the master, where the policy holds it beside the weight
     ops::SoapState soap;  // where the rule is SOAP
   };
 

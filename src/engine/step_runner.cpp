@@ -74,7 +74,10 @@ void StepRunner::begin(Running& running, std::size_t num_micro_batches) {
   const auto scalar = at::TensorOptions(at::kDouble).device(parameters_.device());
   running.loss_sum = at::zeros({1 + spec_.num_mtp_layers}, scalar);
   running.square_sum = at::zeros({1}, scalar);
-  parameters_.zero_main_gradients();
+  // One micro-batch: gradients appear as backward reaches a layer and take the place of freed activations. They stay
+  // until the next step begins, so that a step that is not finite can be explained.
+  const bool is_released = parameters_.device().is_cuda() && num_micro_batches == 1;
+  parameters_.begin_gradients(is_released ? nn::GradientMemory::kReleased : nn::GradientMemory::kResident);
   model_.begin_step();
 }
 
@@ -172,6 +175,7 @@ void StepRunner::weight_grad(Running& running, schedule::MicroBatch micro_batch)
 }
 
 void StepRunner::finish(Running& running) {
+  parameters_.complete_gradients();
   reduce_gradients(parameters_, groups_);
   groups_.data.all_reduce_sum(running.loss_sum);
   if (scaler_.scale() != 1.0) unscale_gradients();
@@ -180,7 +184,7 @@ void StepRunner::finish(Running& running) {
 
 void StepRunner::unscale_gradients() {
   for (const auto& parameter : parameters_.all()) {
-    if (parameter->gradient().defined()) parameter->gradient().mul_(1.0 / scaler_.scale());
+    if (parameter->is_trained()) parameter->gradient().mul_(1.0 / scaler_.scale());
   }
 }
 

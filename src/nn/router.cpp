@@ -219,13 +219,13 @@ void Router::add_weight_gradients(std::span<const Tensor> deferred) {
   PRIMUS_CHECK(deferred.size() == kNumDeferred, "{} tensors were left for a router's weight gradients",
                deferred.size());
   const Tensor& dlogits_TE = deferred[0];
+  const at::ScalarType accumulated = ops::accumulator_type(dlogits_TE.scalar_type());
   const auto add = [&](Parameter& parameter, const auto& wgrad) {
-    const at::ScalarType accumulated = ops::accumulator_type(dlogits_TE.scalar_type());
-    if (parameter.main_grad.scalar_type() == accumulated) return wgrad(parameter.main_grad);
+    if (parameter.sum_type == accumulated) return wgrad(parameter.sum_target());
     // An fp64 router beside fp32 main gradients.
-    Tensor sum = at::zeros(parameter.main_grad.sizes(), parameter.main_grad.options().dtype(accumulated));
+    Tensor sum = at::zeros(parameter.descriptor.shape, parameter.weight.options().dtype(accumulated));
     wgrad(sum);
-    parameter.main_grad.add_(sum);
+    parameter.sum_target().add_(sum);
   };
   add(weight_, [&](Tensor& grad) { ops::linear_wgrad(dlogits_TE, deferred[1], grad); });
   if (bias_ != nullptr) add(*bias_, [&](Tensor& grad) { ops::bias_gradient(dlogits_TE, {}, {}, grad); });

@@ -34,7 +34,7 @@ std::string launchers_yaml(const std::string& run_folder) {
 double parameters_norm(const nn::ParameterStore& parameters) {
   at::Tensor square_sum_1 = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()));
   for (const auto& parameter : parameters.all()) {
-    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
+    if (parameter->is_trained()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
   }
   return std::sqrt(square_sum_1.item<double>());
 }
@@ -77,6 +77,7 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       experiment_yaml_(launchers_yaml(options_.run_folder)),
       began_(Clock::now()) {
   require_device_support(experiment, device);
+  if (device.is_cuda()) options_.step.policy = model::gpu_policy(options_.step.policy);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};

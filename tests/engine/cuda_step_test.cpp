@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/rig.hpp"
+#include "ops/adamw/adamw.hpp"
 #include "ops/allocator.hpp"
 #include "support/cuda.hpp"
 
@@ -180,6 +181,51 @@ TEST_P(CudaStep, WhatIsNotFiniteIsNamedAndMovesNothing) {
   EXPECT_EQ(result.outcome, engine::StepOutcome::kSkippedNonFinite);
   EXPECT_NE(result.nonfinite.find(poisoned_weight.descriptor.name), std::string::npos) << result.nonfinite;
   EXPECT_TRUE(at::equal(before, gpu.store.all().back()->weight));
+}
+
+TEST_P(CudaStep, MastersInHalvesEqualWholeOnes) {
+  const SameBits same_bits;
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  Rig whole(spec, policy, model::LossFusion::kFused, batch, at::kCUDA);
+  Rig halves(spec, model::gpu_policy(policy), model::LossFusion::kFused, batch, at::kCUDA);
+  Data data = random_data(spec, batch, generator);
+  EXPECT_EQ(whole.step(data, batch.num_sequences, 1e-3).loss, halves.step(data, batch.num_sequences, 1e-3).loss);
+  const std::vector<engine::StateTensor> expected = whole.optimizer.state_tensors();
+  for (const engine::StateTensor& state : halves.optimizer.state_tensors()) {
+    const auto same = std::find_if(expected.begin(), expected.end(), [&](const engine::StateTensor& other) {
+      return other.parameter == state.parameter && other.part == state.part;
+    });
+    ASSERT_NE(same, expected.end());
+    const at::Tensor value =
+        state.low_bits.defined() ? ops::join_halves(state.tensor.cpu(), state.low_bits.cpu()) : state.tensor.cpu();
+    EXPECT_TRUE(at::equal(value, same->tensor.cpu())) << state.parameter;
+  }
+  // From here on ties, rounded the other way, make a difference.
+  data = random_data(spec, batch, generator);
+  const double loss = whole.step(data, batch.num_sequences, 1e-3).loss;
+  EXPECT_NEAR(halves.step(data, batch.num_sequences, 1e-3).loss, loss, 1e-3 * loss);
+}
+
+/// Decision 18: gradients of a step of one micro-batch appear in its backward, those of several stay. Changing between
+/// them (a batch that ramps up) leaves nothing of the step before.
+TEST_P(CudaStep, GradientsOfOneAndOfSeveralMicroBatchesEqualTheCpus) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = random_spec(seed());
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = random_batch(seed()).seq_length};
+  const model::BatchShape three{.num_sequences = 3, .seq_length = batch.seq_length};
+  Rig cpu(spec, {}, model::LossFusion::kFused, batch);
+  Rig gpu(spec, {}, model::LossFusion::kFused, batch, at::kCUDA);
+  for (const auto& parameter : gpu.store.all()) EXPECT_FALSE(parameter->main_grad.defined());
+  for (const model::BatchShape& of_step : {batch, three, three, batch}) {
+    const Data data = random_data(spec, of_step, generator);
+    const engine::StepResult expected = cpu.step(data, 1);
+    EXPECT_NEAR(gpu.step(data, 1).loss, expected.loss, 1e-5 * std::abs(expected.loss));
+    EXPECT_LE(worst_gradient_difference(gpu.store, cpu.store), 1e-4);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaStep, ::testing::Range(0, 8));
