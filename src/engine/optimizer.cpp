@@ -5,6 +5,7 @@
 #include "base/philox.hpp"
 #include "engine/matrix_rules.hpp"
 #include "ops/allocator.hpp"
+#include "ops/host_copy.hpp"
 
 namespace primus::engine {
 namespace {
@@ -125,13 +126,17 @@ const ops::UpdateGate& Optimizer::gate_of(const nn::Parameter& parameter) const 
 }
 
 void Optimizer::set_rates(const StepRates& rates) {
-  std::array<double, 2> values = {rates.learning_rate, rates.weight_decay};
-  gate_.rates_2.copy_(at::from_blob(values.data(), {2}, at::kDouble));
-  values[0] = rates.end_learning_rate.value_or(rates.learning_rate);
-  end_gate_.rates_2.copy_(at::from_blob(values.data(), {2}, at::kDouble));
   has_end_rate_ = rates.end_learning_rate.has_value();
-  values[0] = rates.learning_rate * scaled_rate_factor_;
-  scaled_gate_.rates_2.copy_(at::from_blob(values.data(), {2}, at::kDouble));
+  const at::Device device = gate_.rates_2.device();
+  const auto write = [&](double learning_rate, at::Tensor& rates_2) {
+    const at::Tensor values = ops::staging({2}, at::kDouble, device);
+    values.data_ptr<double>()[0] = learning_rate;
+    values.data_ptr<double>()[1] = rates.weight_decay;
+    rates_2.copy_(values, /*non_blocking=*/true);
+  };
+  write(rates.learning_rate, gate_.rates_2);
+  write(rates.end_learning_rate.value_or(rates.learning_rate), end_gate_.rates_2);
+  write(rates.learning_rate * scaled_rate_factor_, scaled_gate_.rates_2);
 }
 
 at::Tensor Optimizer::muon_step(State& state, const at::Tensor& gradient, std::int64_t num_steps) {

@@ -39,7 +39,7 @@ class Optimizer {
   /// GPU: adam with fp32 gradients, masters and moments only (train/device_support.hpp says so to the user).
   Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy& policy, const model::OptimizerSpec& spec);
 
-  /// For the steps to come. Waits for the device, so call it before a step's work is begun.
+  /// For the steps that are begun from now on.
   void set_rates(const StepRates& rates);
 
   /// One update of every trained parameter from its gradient, unless the loss or the gradients' norm is not finite:

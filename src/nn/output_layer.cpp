@@ -39,7 +39,7 @@ Tensor OutputLayer::forward(Saved& saved, const StepContext& step, const LossInp
     ops::linear_cross_entropy_loss(normed_TH, weight_.weight, input.label_T, kChosenChunk, loss_T, logits_);
     return loss_T;
   }
-  const Tensor grad_T = input.mask_T.mul(input.inverse_num_tokens * step.loss_scale);
+  const Tensor grad_T = loss_gradient(input, step.loss_scale);
   if (fusion_ == model::LossFusion::kFused) {
     Tensor untrained;
     const auto [main_grad, write] = training_ == OutputTraining::kTrained

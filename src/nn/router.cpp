@@ -240,11 +240,13 @@ ops::MarginOptions Router::margin_options() const {
           .highest = rule.highest};
 }
 
-void Router::update_bias(comm::Group& data) {
+void Router::update_bias(comm::Group& data, const Tensor& proceed_1) {
   if (choice_bias_ == nullptr) return;
+  const bool is_by_sign = router_.assignment != model::RouterSpec::Assignment::kQuantile && !router_.quantile_rule;
+  if (is_by_sign) return update_by_sign(data, proceed_1);
+  if (proceed_1.item<std::int32_t>() == 0) return;
   if (router_.assignment == model::RouterSpec::Assignment::kQuantile) return update_to_quantile(data);
-  if (router_.quantile_rule) return update_by_margins(data);
-  update_by_sign(data);
+  update_by_margins(data);
 }
 
 void Router::update_to_quantile(comm::Group& data) {
@@ -257,12 +259,12 @@ void Router::update_to_quantile(comm::Group& data) {
   bias_E.sub_(bias_E.mean());  // a common shift chooses nothing
 }
 
-void Router::update_by_sign(comm::Group& data) {
+void Router::update_by_sign(comm::Group& data, const Tensor& proceed_1) {
   Tensor& bias_E = choice_bias_->weight;
   Tensor counts_E = metrics_.tokens_per_expert_E.clone();
   data.all_reduce_sum(counts_E);
   const Tensor shortfall_E = counts_E.to(at::kDouble).neg().add(counts_E.to(at::kDouble).mean());
-  bias_E.add_(at::sign(shortfall_E).to(bias_E.scalar_type()), router_.expert_bias_rate);
+  bias_E.add_(at::sign(shortfall_E).mul(proceed_1).to(bias_E.scalar_type()), router_.expert_bias_rate);
 }
 
 void Router::update_by_margins(comm::Group& data) {

@@ -6,6 +6,7 @@
 
 #include "ops/cuda_ops.hpp"
 #include "ops/device.hpp"
+#include "ops/recorder.hpp"
 
 namespace primus::ops {
 
@@ -17,6 +18,8 @@ struct CudaPlugin {
   DeviceMemory (*memory)();
   void (*synchronize)();
   void (*set_determinism)(Determinism);
+  void (*set_host_waits)(HostWaits);
+  std::unique_ptr<Recorder> (*make_recorder)();
   /// Why no device can be used (no driver, no device); empty when one can.
   std::string (*device_problem)();
 };

@@ -228,6 +228,111 @@ TEST_P(CudaStep, GradientsOfOneAndOfSeveralMicroBatchesEqualTheCpus) {
   }
 }
 
+engine::StepSettings recorded_settings(const model::NumericPolicy& policy, model::BatchShape batch) {
+  return {.policy = policy,
+          .micro_batch = batch,
+          .clip_grad = 1.0,
+          .recompute = {},
+          .loss_scale = {},
+          .launch = engine::Launch::kRecorded};
+}
+
+/// Recorded or not, a step gives the same bits: recording and warming up change nothing (D7), and what changes from
+/// step to step (data, masks, rates, the number of micro-batches) reaches a recording.
+TEST_P(CudaStep, RecordedStepsEqualLaunchedOnes) {
+  const SameBits same_bits;
+  std::mt19937_64 generator(seed());
+  model::ModelSpec spec = aligned_spec(seed());
+  spec.moe->router.expert_bias = model::RouterSpec::ExpertBias::kOn;
+  spec.moe->router.score_function = model::ScoreFunction::kSigmoid;
+  spec.moe->router.balance = model::RouterSpec::Balance::kLearnt;
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  engine::StepSettings settings = recorded_settings(model::gpu_policy(policy), batch);
+  Rig recorded(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+  settings.launch = engine::Launch::kOneByOne;
+  Rig launched(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+  int step = 0;
+  for (const std::int64_t sequences : {1, 1, 1, 1, 3, 3, 3, 3, 1, 3, 1}) {
+    const Data data = random_data(spec, {.num_sequences = sequences, .seq_length = batch.seq_length}, generator);
+    const double rate = 1e-3 / ++step;
+    const engine::StepResult expected = launched.step(data, 1, rate);
+    const engine::StepResult result = recorded.step(data, 1, rate);
+    EXPECT_EQ(result.loss, expected.loss) << step;
+    EXPECT_EQ(result.grad_norm, expected.grad_norm) << step;
+    ASSERT_EQ(result.expert_loads.size(), expected.expert_loads.size());
+    for (std::size_t i = 0; i < result.expert_loads.size(); ++i) {
+      EXPECT_EQ(result.expert_loads[i].num_tokens, expected.expert_loads[i].num_tokens) << step;
+    }
+    for (std::size_t i = 0; i < recorded.store.all().size(); ++i) {
+      const nn::Parameter& parameter = *recorded.store.all()[i];
+      ASSERT_TRUE(at::equal(launched.store.all()[i]->weight, parameter.weight)) << step << parameter.descriptor.name;
+    }
+  }
+}
+
+/// Giving the device a step waits for nothing, launched or recorded; its result is there when it is asked for later.
+TEST_P(CudaStep, NoStepWaitsForTheDevice) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  for (const engine::Launch launch : {engine::Launch::kOneByOne, engine::Launch::kRecorded}) {
+    engine::StepSettings settings = recorded_settings(model::gpu_policy(policy), batch);
+    settings.launch = launch;
+    Rig rig(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+    const Data data = random_data(spec, batch, generator);
+    for (int step = 0; step < 4; ++step) rig.step(data, batch.num_sequences, 1e-3);
+    const std::vector<nn::MicroBatchInput> micro_batches = rig.cut(data, batch.num_sequences);
+    const auto actions = schedule::build({.num_micro_batches = 1}).actions({0});
+    const engine::StepInput input{.micro_batches = micro_batches,
+                                  .num_tokens = data.num_tokens(),
+                                  .rates = {.learning_rate = 1e-3, .weight_decay = 0.1, .end_learning_rate = {}}};
+    ops::set_host_waits(at::kCUDA, ops::HostWaits::kRefused);
+    EXPECT_ANY_THROW(static_cast<void>(rig.store.all()[0]->weight.cpu())) << "the check itself works";
+    EXPECT_NO_THROW(rig.runner.submit(actions, input));
+    EXPECT_NO_THROW(rig.runner.submit(actions, input));
+    const double first = rig.runner.collect().loss;
+    EXPECT_NO_THROW(rig.runner.submit(actions, input));
+    const double second = rig.runner.collect().loss;
+    const double third = rig.runner.collect().loss;
+    ops::set_host_waits(at::kCUDA, ops::HostWaits::kAllowed);
+    EXPECT_GT(first, second);  // the same data again and again
+    EXPECT_GT(second, third);
+  }
+}
+
+/// A step that is not finite is told one step later; the step that was begun meanwhile moves nothing either.
+TEST_P(CudaStep, NothingFollowsAStepThatIsNotFinite) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  for (const engine::AfterNonFinite after : {engine::AfterNonFinite::kHalt, engine::AfterNonFinite::kGoOn}) {
+    engine::StepSettings settings = recorded_settings(model::gpu_policy(policy), batch);
+    settings.after_nonfinite = after;
+    Rig rig(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+    const Data data = random_data(spec, batch, generator);
+    for (int step = 0; step < 4; ++step) rig.step(data, 1, 1e-3);
+    const at::Tensor before = rig.store.all().front()->weight.clone();
+    std::vector<nn::MicroBatchInput> broken = rig.cut(data, 1);
+    broken[0].loss.inverse_num_tokens = std::numeric_limits<double>::quiet_NaN();
+    const std::vector<nn::MicroBatchInput> whole = rig.cut(data, 1);
+    const auto actions = schedule::build({.num_micro_batches = 1}).actions({0});
+    const engine::StepRates rates{.learning_rate = 1e-3, .weight_decay = 0.1, .end_learning_rate = {}};
+    rig.runner.submit(actions, {.micro_batches = broken, .num_tokens = data.num_tokens(), .rates = rates});
+    rig.runner.submit(actions, {.micro_batches = whole, .num_tokens = data.num_tokens(), .rates = rates});
+    EXPECT_EQ(rig.runner.collect().outcome, engine::StepOutcome::kSkippedNonFinite);
+    const bool goes_on = after == engine::AfterNonFinite::kGoOn;
+    EXPECT_EQ(rig.runner.collect().outcome,
+              goes_on ? engine::StepOutcome::kUpdated : engine::StepOutcome::kSkippedNonFinite);
+    EXPECT_EQ(at::equal(before, rig.store.all().front()->weight), !goes_on);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, CudaStep, ::testing::Range(0, 8));
 
 }  // namespace
