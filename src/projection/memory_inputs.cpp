@@ -194,9 +194,6 @@ MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_s
       .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll,
       .vocab_multiple = vocab_multiple(experiment),
       .original = originals_view(experiment)};
-  if (const auto gap = memory_gap(inputs.spec)) {
-    throw UserError(*gap + ": its memory cannot be projected", ExitCode::kWrongInput);
-  }
   require_countable(experiment, inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());
   return inputs;

@@ -43,7 +43,7 @@ struct MemoryInputs {
 std::optional<std::string> memory_gap(const model::ModelSpec& spec);
 
 /// `experiment` has been resolved on this world. `imbalance`: rows of the busiest rank over the balanced number, at
-/// least 1. Throws ConfigError where the batch does not divide, or the model has a part whose memory is not known.
+/// least 1. Throws ConfigError where the batch does not divide, or where bytes could not be counted.
 MemoryInputs memory_inputs(const config::Experiment& experiment, std::int64_t world_size, double imbalance);
 
 /// The same run with its layers on these stages, under this schedule.
