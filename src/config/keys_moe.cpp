@@ -46,7 +46,7 @@ constexpr Key kMoe[] = {
 };
 
 constexpr Key kTurbo[] = {
-  works("enable_primus_turbo", kBool, "false", "", "Allow the turbo switches and the sync-free stages."),
+  no_effect("enable_primus_turbo", kBool, "false", "", "Allow the turbo switches and the sync-free stages.", "the fast kernels are always used; it only allows the stages"),
   no_effect("use_turbo_attention", kBool, "false", "", "Turbo attention kernels.", "on a GPU attention is cuDNN's wherever that takes the sizes"),
   no_effect("use_turbo_gemm", kBool, "false", "", "Turbo matrix products in linear layers.", "kernels are chosen by shape and device"),
   no_effect("use_turbo_grouped_gemm", kBool, "false", "", "Turbo grouped matrix products in experts.", "there is one grouped product, and its groups' sizes stay on the device"),
