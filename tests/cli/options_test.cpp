@@ -33,9 +33,10 @@ std::vector<ShownOption> options_of(const Words& command) {
     const std::size_t space = rest.find(' ');
     ShownOption option{rest.substr(0, std::min(space, rest.find(','))), "", false, false};
     if (space != std::string::npos) option.type = rest.substr(space + 1);
-    // "Excludes: --rank" is no type; "F,B,W x 3" and "DIR ..." take several.
+    // "Excludes: --rank" is no type; "F,B,W x 3" and "DIR ..." take several, and --sweep may stand there several times.
     option.type = option.type.substr(0, option.type.find("Excludes:"));
-    option.takes_many = option.type.find("...") != std::string::npos || option.type.find(" x ") != std::string::npos;
+    option.takes_many = option.type.find("...") != std::string::npos || option.type.find(" x ") != std::string::npos ||
+                        option.name == "--sweep";
     option.is_required = option.type.find("REQUIRED") != std::string::npos;
     if (option.name != "--help") options.push_back(option);
   }
