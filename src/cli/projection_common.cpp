@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "config/loader.hpp"
@@ -54,11 +53,10 @@ std::string counted_micro_batches(std::int64_t count) {
   return count == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", format_count(count));
 }
 
-std::string schedule_text(const MemoryInputs& inputs, const config::Resolution& resolution) {
-  const auto batch = config::batch_plan(resolution.experiment, resolution.world.size);
+std::string schedule_text(const MemoryInputs& inputs, std::int64_t num_micro_batches) {
   return fmt::format("{}, {} x {}; {} of {} x {} tokens", schedule::info(inputs.schedule.algorithm).name,
                      counted(inputs.stages.num_ranks(), "rank"), counted(inputs.stages.num_chunks(), "chunk"),
-                     counted_micro_batches(batch->accumulation), inputs.micro_batch.num_sequences,
+                     counted_micro_batches(num_micro_batches), inputs.micro_batch.num_sequences,
                      format_count(inputs.micro_batch.seq_length));
 }
 
@@ -101,6 +99,12 @@ std::optional<projection::Hardware> device_of(const ProjectionOptions& options) 
       .name = options.hbm, .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
 }
 
+std::int64_t num_micro_batches(const Projected& projected) {
+  const auto batch = config::batch_plan(projected.resolution.experiment, projected.resolution.world.size);
+  PRIMUS_CHECK(batch, "the rules accepted a batch that does not divide");
+  return batch->accumulation;
+}
+
 std::string gib_text(std::int64_t num_bytes) {
   const double size = static_cast<double>(num_bytes) / 0x1p30;
   return fmt::format("{:.{}f}", size, size < 9.995 ? 2 : 1);
@@ -134,7 +138,7 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& 
     lines.back().second += fmt::format("; experts ETP {} x EP {} x DP {}", sizes.expert_tensor, sizes.expert,
                                        inputs.grid.num_expert_data());
   }
-  lines.emplace_back("schedule", schedule_text(inputs, projected.resolution));
+  lines.emplace_back("schedule", schedule_text(inputs, num_micro_batches(projected)));
   lines.emplace_back("state", state_text(inputs));
   std::string loss = inputs.loss_fusion == model::LossFusion::kFused ? "; fused loss" : "; unfused loss";
   lines.emplace_back("recompute", recompute_text(inputs) + loss);
@@ -144,15 +148,10 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& 
                                       ? "balanced: every expert gets as many rows"
                                       : fmt::format("the busiest experts get {} times their share", imbalance));
   }
-  return lines;
-}
-
-void write_answer(const std::string& text, const std::string& file) {
-  if (file.empty()) {
-    fmt::print("{}", text);
-    return;
+  if (const std::string planned = planned_text(projected.resolution); !planned.empty()) {
+    lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
   }
-  write_file(file, text);
+  return lines;
 }
 
 }  // namespace primus::cli

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/answer_file.hpp"
 #include "cli/config_common.hpp"
 #include "projection/advice.hpp"
 #include "projection/hardware.hpp"
@@ -38,6 +39,9 @@ Projected project(const std::string& file, const ProjectionOptions& options, std
 /// The device that --gpu or --hbm names; none if neither does. Both at once: ConfigError.
 std::optional<projection::Hardware> device_of(const ProjectionOptions& options);
 
+/// Of one step.
+std::int64_t num_micro_batches(const Projected& projected);
+
 /// "12.9 GiB": two decimals below ten, one above.
 std::string gib_text(std::int64_t num_bytes);
 
@@ -46,8 +50,5 @@ std::string layers_text(const projection::RankMemory& rank);
 
 /// A line that says how the world is cut, another for the schedule and so on.
 std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& projected);
-
-/// Text to standard output or, if a file is named, there.
-void write_answer(const std::string& text, const std::string& file);
 
 }  // namespace primus::cli

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
+#include "cli/projection_report.hpp"
 #include "projection/compat_blog.hpp"
 #include "projection/compat_primus.hpp"
 
@@ -19,9 +21,27 @@ std::int64_t global_batch(const Projected& projected) {
   return projected.resolution.experiment.get_int("global_batch_size");
 }
 
+double largest_primus_total(const Projected& projected) {
+  double largest = 0.0;
+  for (int rank = 0; rank < projected.inputs.stages.num_ranks(); ++rank) {
+    largest = std::max(largest, projection::primus_memory(projected.inputs, rank, global_batch(projected)).total());
+  }
+  return largest;
+}
+
+std::string verdict_line(double total, const Device& device) {
+  return device ? verdict(static_cast<std::int64_t>(total), *device) + "\n" : "";
+}
+
+void add_verdict(double total, const Device& device, Json& json) {
+  if (!device) return;
+  json["device"] = {{"name", device->name}, {"memory_bytes", device->memory_bytes}};
+  json["fits"] = total <= static_cast<double>(device->memory_bytes);
+}
+
 }  // namespace
 
-std::string primus_text(const Projected& projected) {
+std::string primus_text(const Projected& projected, const Device& device) {
   std::string text = fmt::format("memory of {} as the original's projection counts it\n", projected.name);
   text += fmt::format("  {} parameters in all, vocabulary 100,352; GiB\n",
                       format_count(static_cast<std::int64_t>(projection::primus_total_parameters(projected.inputs))));
@@ -33,10 +53,11 @@ std::string primus_text(const Projected& projected) {
                         format_count(static_cast<std::int64_t>(memory.num_parameters)), memory.bytes_per_parameter,
                         gib(memory.resident()), gib(memory.activations), gib(memory.total()));
   }
-  return text + "what it simplifies, and how ours differs: docs/projection.md\n";
+  return text + verdict_line(largest_primus_total(projected), device) +
+         "what it simplifies, and how ours differs: docs/projection.md\n";
 }
 
-Json primus_json(const Projected& projected) {
+Json primus_json(const Projected& projected, const Device& device) {
   Json json = {{"ok", true}, {"experiment", projected.name}, {"accounting", "primus"}};
   json["parameters"] = static_cast<std::int64_t>(projection::primus_total_parameters(projected.inputs));
   json["ranks"] = Json::array();
@@ -49,10 +70,11 @@ Json primus_json(const Projected& projected) {
                              {"activation_bytes", memory.activations},
                              {"total_bytes", memory.total()}});
   }
+  add_verdict(largest_primus_total(projected), device, json);
   return json;
 }
 
-std::string blog_text(const Projected& projected) {
+std::string blog_text(const Projected& projected, const Device& device) {
   const projection::BlogMemory memory = projection::blog_memory(projected.inputs);
   std::string text = fmt::format("memory of {} as the deep-dive's figures count it (10^9 bytes)\n", projected.name);
   const auto line = [&](std::string_view label, double bytes) {
@@ -64,20 +86,22 @@ std::string blog_text(const Projected& projected) {
   line("adam", memory.moments);
   line("activation", memory.activations);
   line("total", memory.total());
-  return text + "what it leaves out, and how ours differs: docs/projection.md\n";
+  return text + verdict_line(memory.total(), device) + "what it leaves out, and how ours differs: docs/projection.md\n";
 }
 
-Json blog_json(const Projected& projected) {
+Json blog_json(const Projected& projected, const Device& device) {
   const projection::BlogMemory memory = projection::blog_memory(projected.inputs);
-  return {{"ok", true},
-          {"experiment", projected.name},
-          {"accounting", "blog"},
-          {"parameter_bytes", memory.parameters},
-          {"gradient_bytes", memory.gradients},
-          {"main_parameter_bytes", memory.main_parameters},
-          {"moment_bytes", memory.moments},
-          {"activation_bytes", memory.activations},
-          {"total_bytes", memory.total()}};
+  Json json = {{"ok", true},
+               {"experiment", projected.name},
+               {"accounting", "blog"},
+               {"parameter_bytes", memory.parameters},
+               {"gradient_bytes", memory.gradients},
+               {"main_parameter_bytes", memory.main_parameters},
+               {"moment_bytes", memory.moments},
+               {"activation_bytes", memory.activations},
+               {"total_bytes", memory.total()}};
+  add_verdict(memory.total(), device, json);
+  return json;
 }
 
 }  // namespace primus::cli

@@ -7,7 +7,6 @@
 #include "cli/app.hpp"
 #include "cli/projection_compat.hpp"
 #include "cli/projection_report.hpp"
-#include "cli/view_memory.hpp"
 
 namespace primus::cli {
 namespace {
@@ -17,8 +16,10 @@ struct MemoryOptions {
   std::string accounting = "ours";
   std::int64_t rank = -1;
   bool all_ranks = false;
-  std::string out;
+  AnswerOptions answer;
 };
+
+const std::vector<std::string> kFormats = {"text", "json", "csv", "html"};
 
 void add_options(CLI::App& app, MemoryOptions& options) {
   add_config_option(app, options.projection.read);
@@ -30,8 +31,7 @@ void add_options(CLI::App& app, MemoryOptions& options) {
   app.add_option("--accounting", options.accounting, "Whose way of counting: ours, primus (the original's), blog")
       ->type_name("NAME")
       ->check(CLI::IsMember({"ours", "primus", "blog"}));
-  app.add_option("--out", options.out, "File to write instead of standard output")->type_name("FILE");
-  add_format_option(app, options.projection.read.format, {"text", "json", "csv", "html"});
+  add_answer_options(app, options.answer, kFormats);
 }
 
 void check_rank(const MemoryOptions& options, const Projected& projected) {
@@ -44,29 +44,40 @@ void check_rank(const MemoryOptions& options, const Projected& projected) {
                       .found = std::to_string(options.rank)}});
 }
 
-/// The other accountings answer as text or JSON.
-std::string compat_answer(const MemoryOptions& options, const Projected& projected, bool is_json) {
-  const bool is_blog = options.accounting == "blog";
-  if (is_json) return (is_blog ? blog_json(projected) : primus_json(projected)).dump(2) + "\n";
-  if (options.projection.read.format != "text") {
+/// What has a meaning in our accounting alone.
+void refuse_ours_only(const CLI::App& app, const MemoryOptions& options) {
+  if (options.accounting == "ours") return;
+  for (const char* option : {"--rank", "--all-ranks", "--imbalance"}) {
+    if (app.count(option) == 0) continue;
     throw ConfigError({{.file = "command line",
-                        .key = "--format",
-                        .message = fmt::format("--accounting {} answers as text or json", options.accounting),
-                        .expected = "text or json",
-                        .found = options.projection.read.format}});
+                        .key = option,
+                        .message = fmt::format("--accounting {} knows no such thing", options.accounting),
+                        .expected = "it with --accounting ours only"}});
   }
-  return is_blog ? blog_text(projected) : primus_text(projected);
 }
 
-std::string answer(const MemoryOptions& options, const Projected& projected, const LaunchOptions& launch) {
-  const std::string& format = options.projection.read.format;
-  const bool is_json = format == "json" || launch.format == Format::kJson;
-  if (options.accounting != "ours") return compat_answer(options, projected, is_json);
+/// The other accountings answer as text or JSON.
+std::string compat_answer(const MemoryOptions& options, const Projected& projected, const std::string& format) {
+  const bool is_blog = options.accounting == "blog";
+  const auto device = device_of(options.projection);
+  if (format == "json") {
+    return (is_blog ? blog_json(projected, device) : primus_json(projected, device)).dump(2) + "\n";
+  }
+  if (format == "text") return is_blog ? blog_text(projected, device) : primus_text(projected, device);
+  throw ConfigError({{.file = "command line",
+                      .key = "--format",
+                      .message = fmt::format("--accounting {} answers as text or json", options.accounting),
+                      .expected = "text or json",
+                      .found = format}});
+}
+
+std::string answer(const MemoryOptions& options, const Projected& projected, const std::string& format) {
+  if (options.accounting != "ours") return compat_answer(options, projected, format);
   ReportRequest request{.rank = {}, .all_ranks = options.all_ranks, .device = device_of(options.projection)};
   if (options.rank >= 0) request.rank = options.rank;
-  if (is_json) return memory_json(projected, request).dump(2) + "\n";
+  if (format == "json") return memory_json(projected, request).dump(2) + "\n";
   if (format == "csv") return memory_csv(projected, request);
-  if (format == "html") return memory_page(projected, request.device);
+  if (format == "html") return memory_report_page(projected, request);
   return memory_text(projected, request);
 }
 
@@ -81,10 +92,12 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
       "  primus-cli projection memory --config exp.yaml --rank 5 --format json | jq '.ranks[0].bytes'\n"
       "  primus-cli projection memory --config exp.yaml --accounting blog");
   if (parse_options(app, words, Rest::kReturn, options.projection.read.overrides) == Parsed::kHelpShown) return 0;
+  const std::string format = chosen_format(app, options.answer, kFormats, launch);
+  refuse_ours_only(app, options);
   device_of(options.projection);  // a wrong name is told before the experiment is read
   const Projected projected = project(options.projection, launch);
   check_rank(options, projected);
-  write_answer(answer(options, projected, launch), options.out);
+  write_answer(answer(options, projected, format), options.answer, format, launch);
   return 0;
 }
 

@@ -7,7 +7,9 @@
 
 #include "base/text.hpp"
 #include "base/visible.hpp"
+#include "cli/projection_tree.hpp"
 #include "cli/terminal.hpp"
+#include "cli/view_memory.hpp"
 
 namespace primus::cli {
 namespace {
@@ -19,16 +21,6 @@ using projection::Remedy;
 
 std::string title(std::string_view text) {
   return coloured(text, Colour::kBold, stdout) + "\n";
-}
-
-const RankMemory& stage_of(const Projected& projected, std::int64_t rank) {
-  const std::int64_t pipeline = projected.inputs.grid.place(rank).pipeline;
-  return projected.memory.ranks.at(static_cast<std::size_t>(pipeline));
-}
-
-/// What is told in detail: the rank that was asked for, or the largest.
-const RankMemory& chosen(const Projected& projected, const ReportRequest& request) {
-  return request.rank ? stage_of(projected, *request.rank) : projected.memory.worst();
 }
 
 std::int64_t transient(const RankMemory& rank) {
@@ -65,118 +57,34 @@ std::string table(const Projected& projected, const ReportRequest& request) {
   return text;
 }
 
-std::string tree_line(int depth, std::string_view label, std::int64_t bytes, const std::string& remark) {
-  const std::string indented = std::string(static_cast<std::size_t>(2 * depth), ' ') + std::string(label);
-  std::string line = fmt::format("  {:<30} {:>9}", indented, gib_text(bytes));
-  if (!remark.empty()) line += "   " + remark;
-  return line + "\n";
-}
-
-/// Components with their parameters and the bytes that these take in all.
-std::string component_lines(const RankMemory& rank) {
-  std::string text;
-  for (int i = 0; i < model::kNumComponents; ++i) {
-    const projection::ComponentMemory& component = rank.components[static_cast<std::size_t>(i)];
-    if (component.bytes.total() == 0) continue;
-    text += tree_line(1, model::name(static_cast<model::Component>(i)), component.bytes.total(),
-                      fmt::format("{} parameters", format_count(component.num_parameters)));
-  }
-  if (rank.copies.num_parameters > 0) {
-    text += tree_line(1, "embedding, copied", rank.copies.bytes.total(),
-                      fmt::format("{} parameters of another stage", format_count(rank.copies.num_parameters)));
-  }
-  return text;
-}
-
-std::string activation_lines(const RankMemory& rank) {
-  std::string text;
-  for (int i = 0; i < model::kNumSavedCategories; ++i) {
-    const auto category = static_cast<model::SavedCategory>(i);
-    if (rank.saved(category) > 0) text += tree_line(1, model::name(category), rank.saved(category), "");
-  }
-  return text;
-}
-
 std::string tree(const Projected& projected, const ReportRequest& request) {
   const RankMemory& rank = chosen(projected, request);
-  std::string text;
-  if (request.rank) {
-    const layout::RankPlace place = projected.inputs.grid.place(*request.rank);
-    text += title(fmt::format("rank {}: tensor {}, context {}, data {}, pipeline {}; expert {}, expert data {} (GiB)",
-                              *request.rank, place.tensor, place.context, place.data, place.pipeline, place.expert,
-                              place.expert_data));
-  } else {
-    text += title(fmt::format("largest: pipeline rank {} (GiB)", rank.pipeline_rank));
+  std::string text = title(rank_title(projected, request) + " (GiB)");
+  for (const TreeRow& row : component_tree(rank)) {
+    const std::string indented = std::string(static_cast<std::size_t>(2 * row.depth), ' ') + row.label;
+    text += fmt::format("  {:<30} {:>9}", indented, gib_text(row.bytes));
+    text += row.remark.empty() ? "\n" : "   " + row.remark + "\n";
   }
-  const model::ResidentBytes resident = rank.resident();
-  text += tree_line(0, "resident", resident.total(),
-                    fmt::format("weights {}, gradients {}, optimizer {}", gib_text(resident.parameters),
-                                gib_text(resident.main_gradients), gib_text(resident.optimizer)));
-  text += component_lines(rank);
-  text += tree_line(
-      0, "activations in flight", rank.bytes(Category::kActivations),
-      fmt::format("{} at {} of micro-batch {}, chunk {}", counted(rank.in_flight(), "chunk activation"),
-                  schedule::name(rank.peak_pass.kind), rank.peak_pass.micro_batch.value, rank.peak_pass.chunk.value));
-  text += activation_lines(rank);
-  if (rank.remade > 0) text += tree_line(0, "made again", rank.remade, "while the largest part runs backward");
-  text += tree_line(0, "dispatch and permute", rank.working.dispatch, "");
-  text += tree_line(0, "communication", rank.working.communication, "");
-  text += tree_line(0, "working set", rank.working.compute, "estimate");
-  text += tree_line(0, "framework", rank.framework.total(),
-                    fmt::format("measured: context {}, {}", gib_text(rank.framework.context),
-                                counted(rank.framework.num_communicators, "communicator")));
-  return text + tree_line(0, "total", rank.total(), "");
+  return text;
 }
 
-std::string verdict(const Projected& projected, const ReportRequest& request) {
+std::string coloured_verdict(const Projected& projected, const ReportRequest& request) {
   if (!request.device) return "";
   const std::int64_t total = projected.memory.worst().total();
-  const std::int64_t room = request.device->memory_bytes - total;
-  const bool fits = room >= 0;
-  const std::string text =
-      fmt::format("{}: {} of {} GiB on {}, {} GiB {}", fits ? "fits" : "does not fit", gib_text(total),
-                  gib_text(request.device->memory_bytes), visible(request.device->name), gib_text(std::abs(room)),
-                  fits ? "left" : "too much");
-  return coloured(text, fits ? Colour::kGreen : Colour::kRed, stdout) + "\n";
-}
-
-struct Contributor {
-  std::string name;
-  std::int64_t bytes = 0;
-};
-
-std::vector<Contributor> contributors(const RankMemory& rank) {
-  std::vector<Contributor> all;
-  for (int i = 0; i < model::kNumSavedCategories; ++i) {
-    const auto category = static_cast<model::SavedCategory>(i);
-    all.push_back({fmt::format("activations: {}", model::name(category)), rank.saved(category)});
-  }
-  for (int i = 0; i < model::kNumComponents; ++i) {
-    const model::ResidentBytes& bytes = rank.components[static_cast<std::size_t>(i)].bytes;
-    const std::string_view component = model::name(static_cast<model::Component>(i));
-    all.push_back({fmt::format("weights: {}", component), bytes.parameters});
-    all.push_back({fmt::format("gradients: {}", component), bytes.main_gradients});
-    all.push_back({fmt::format("optimizer: {}", component), bytes.optimizer});
-  }
-  for (const Category category : {Category::kRemade, Category::kDispatch, Category::kCommunication,
-                                  Category::kWorkingSet, Category::kFramework}) {
-    all.push_back({std::string(projection::name(category)), rank.bytes(category)});
-  }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Contributor& a, const Contributor& b) { return a.bytes > b.bytes; });
-  return all;
+  const Colour colour = total <= request.device->memory_bytes ? Colour::kGreen : Colour::kRed;
+  return coloured(verdict(total, *request.device), colour, stdout) + "\n";
 }
 
 std::string contributor_lines(const RankMemory& rank) {
   std::string text = title("largest contributors");
-  constexpr std::size_t kShown = 5;
-  const std::vector<Contributor> all = contributors(rank);
-  for (std::size_t i = 0; i < std::min(kShown, all.size()); ++i) {
-    if (all[i].bytes == 0) break;
-    text += fmt::format("  {:<30} {:>9}   {:.0f} %\n", all[i].name, gib_text(all[i].bytes),
-                        100.0 * static_cast<double>(all[i].bytes) / static_cast<double>(rank.total()));
+  for (const Contributor& one : largest_contributors(rank)) {
+    text += fmt::format("  {:<30} {:>9}   {:.0f} %\n", one.name, gib_text(one.bytes), one.percent(rank));
   }
   return text;
+}
+
+std::string signed_gib(std::int64_t bytes) {
+  return bytes < 0 ? "-" + gib_text(-bytes) : gib_text(bytes);
 }
 
 bool fits(const Remedy& remedy, const ReportRequest& request) {
@@ -187,8 +95,7 @@ std::string remedy_lines(const std::vector<Remedy>& remedies, const ReportReques
   if (remedies.empty()) return "";
   std::string text = title("what would help (GiB saved on the largest rank, and its new total)");
   for (const Remedy& remedy : remedies) {
-    const std::string saved = remedy.saved < 0 ? "-" + gib_text(-remedy.saved) : gib_text(remedy.saved);
-    text += fmt::format("  {:>7} -> {:>6}{}  {}\n", saved, gib_text(remedy.total),
+    text += fmt::format("  {:>7} -> {:>6}{}  {}\n", signed_gib(remedy.saved), gib_text(remedy.total),
                         fits(remedy, request) ? " fits"
                         : request.device      ? "     "
                                               : "",
@@ -226,12 +133,61 @@ Json inputs_json(const Projected& projected) {
 
 }  // namespace
 
+const RankMemory& stage_of(const Projected& projected, std::int64_t rank) {
+  const std::int64_t pipeline = projected.inputs.grid.place(rank).pipeline;
+  return projected.memory.ranks.at(static_cast<std::size_t>(pipeline));
+}
+
+const RankMemory& chosen(const Projected& projected, const ReportRequest& request) {
+  return request.rank ? stage_of(projected, *request.rank) : projected.memory.worst();
+}
+
+std::string rank_title(const Projected& projected, const ReportRequest& request) {
+  if (!request.rank) return fmt::format("largest: pipeline rank {}", projected.memory.worst().pipeline_rank);
+  const layout::RankPlace place = projected.inputs.grid.place(*request.rank);
+  return fmt::format("rank {}: tensor {}, context {}, data {}, pipeline {}; expert {}, expert data {}", *request.rank,
+                     place.tensor, place.context, place.data, place.pipeline, place.expert, place.expert_data);
+}
+
+std::string verdict(std::int64_t total, const projection::Hardware& device) {
+  const std::int64_t room = device.memory_bytes - total;
+  const bool fits = room >= 0;
+  return fmt::format("{}: {} of {} GiB on {}, {} GiB {}", fits ? "fits" : "does not fit", gib_text(total),
+                     gib_text(device.memory_bytes), visible(device.name), gib_text(std::abs(room)),
+                     fits ? "left" : "too much");
+}
+
 std::string memory_text(const Projected& projected, const ReportRequest& request) {
   std::string text = title(fmt::format("memory of {}", visible(projected.name)));
   for (const auto& [label, line] : setting_lines(projected)) text += fmt::format("  {:<11}{}\n", label, line);
   text += table(projected, request) + tree(projected, request) + contributor_lines(chosen(projected, request));
   text += remedy_lines(projection::remedies(projected.inputs, projected.memory), request);
-  return text + verdict(projected, request);
+  return text + coloured_verdict(projected, request);
+}
+
+std::string memory_report_page(const Projected& projected, const ReportRequest& request) {
+  view::PicturePage page = memory_page(projected, request.device, MemoryPictures::kBoth);
+  page.tables.push_back(stage_table(projected, request.all_ranks ? RowsOf::kRanks : RowsOf::kStages));
+  const RankMemory& rank = chosen(projected, request);
+  view::PageTable parts{
+      .title = rank_title(projected, request), .head = {"part", "GiB", ""}, .rows = {}, .text_from = 2};
+  for (const TreeRow& row : component_tree(rank)) {
+    parts.rows.push_back(
+        {std::string(static_cast<std::size_t>(4 * row.depth), ' ') + row.label, gib_text(row.bytes), row.remark});
+  }
+  view::PageTable largest{.title = "Largest contributors", .head = {"part", "GiB", "%"}, .rows = {}};
+  for (const Contributor& one : largest_contributors(rank)) {
+    largest.rows.push_back({one.name, gib_text(one.bytes), fmt::format("{:.0f}", one.percent(rank))});
+  }
+  view::PageTable help{.title = "What would help (GiB saved on the largest rank, and its new total)",
+                       .head = {"overrides", "saved", "total", "it costs"},
+                       .rows = {},
+                       .text_from = 3};
+  for (const Remedy& remedy : projection::remedies(projected.inputs, projected.memory)) {
+    help.rows.push_back({remedy.words, signed_gib(remedy.saved), gib_text(remedy.total), remedy.effect});
+  }
+  for (view::PageTable* table : {&parts, &largest, &help}) page.tables.push_back(std::move(*table));
+  return view::picture_page(page);
 }
 
 Json rank_json(const RankMemory& rank) {
@@ -270,6 +226,8 @@ Json rank_json(const RankMemory& rank) {
 Json memory_json(const Projected& projected, const ReportRequest& request) {
   Json json = {{"ok", true}, {"experiment", projected.name}, {"accounting", "ours"}};
   json["layout"] = inputs_json(projected);
+  json["planned"] = Json::array();
+  for (const config::PlannedUse& use : projected.resolution.planned) json["planned"].push_back(use.key);
   json["ranks"] = Json::array();
   if (request.rank) {
     json["rank"] = *request.rank;
@@ -288,6 +246,10 @@ Json memory_json(const Projected& projected, const ReportRequest& request) {
   if (request.device) {
     json["device"] = {{"name", request.device->name}, {"memory_bytes", request.device->memory_bytes}};
     json["fits"] = worst.total() <= request.device->memory_bytes;
+  }
+  json["contributors"] = Json::array();
+  for (const Contributor& one : largest_contributors(chosen(projected, request))) {
+    json["contributors"].push_back({{"name", one.name}, {"bytes", one.bytes}});
   }
   json["remedies"] = Json::array();
   for (const Remedy& remedy : projection::remedies(projected.inputs, projected.memory)) {

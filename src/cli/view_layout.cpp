@@ -18,14 +18,15 @@ using view::StageRow;
 
 struct LayoutViewOptions {
   ProjectionOptions projection;
-  std::string out;
+  AnswerOptions answer;
 };
+
+const std::vector<std::string> kFormats = {"text", "svg", "html", "png", "json"};
 
 void add_options(CLI::App& app, LayoutViewOptions& options) {
   add_config_option(app, options.projection.read);
   add_world_option(app, options.projection.read.world_size);
-  app.add_option("--out", options.out, "File to write instead of standard output")->type_name("FILE");
-  add_format_option(app, options.projection.read.format, {"text", "svg", "html", "json"});
+  add_answer_options(app, options.answer, kFormats);
 }
 
 std::vector<view::StageBlock> blocks_of(const model::ModelSpec& spec, const model::StageContent& content) {
@@ -66,6 +67,11 @@ std::string subtitle(const Projected& projected) {
                      config::to_text(layout::pipeline_layout(projected.resolution.experiment)));
 }
 
+std::string planned_line(const config::Resolution& resolution) {
+  const std::string planned = planned_text(resolution);
+  return planned.empty() ? "" : fmt::format("a real train refuses today: {}\n", planned);
+}
+
 std::string text_of(const Projected& projected, const std::vector<StageRow>& rows) {
   const std::vector<double> parameters = column(rows, &StageRow::parameters);
   const std::vector<double> flops = column(rows, &StageRow::flops);
@@ -85,8 +91,10 @@ std::string text_of(const Projected& projected, const std::vector<StageRow>& row
                         format_short_count(parameters[i]), 100.0 * (parameters[i] / mean(parameters) - 1.0),
                         format_short_count(flops[i]), 100.0 * (flops[i] / mean(flops) - 1.0));
   }
-  return text + fmt::format("the largest lies {:.1f} % above the mean in parameters, {:.1f} % in FLOPs\n",
-                            view::imbalance_percent(parameters), view::imbalance_percent(flops));
+  return text +
+         fmt::format("the largest lies {:.1f} % above the mean in parameters, {:.1f} % in FLOPs\n",
+                     view::imbalance_percent(parameters), view::imbalance_percent(flops)) +
+         planned_line(projected.resolution);
 }
 
 Json json_of(const Projected& projected, const std::vector<StageRow>& rows) {
@@ -117,23 +125,23 @@ std::string page_of(const Projected& projected, const std::string& picture, cons
   page.title = fmt::format("Stages of {}", projected.name);
   page.facts = setting_lines(projected);
   page.pictures = {picture};
-  page.table.head = {"rank", "layers", "parameters", "FLOPs a token"};
+  view::PageTable& table = page.tables.emplace_back();
+  table.head = {"rank", "layers", "parameters", "FLOPs a token"};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    page.table.rows.push_back({rows[i].label, layers_text(projected.memory.ranks[i]),
-                               format_count(static_cast<std::int64_t>(rows[i].parameters)),
-                               format_count(static_cast<std::int64_t>(rows[i].flops))});
+    table.rows.push_back({rows[i].label, layers_text(projected.memory.ranks[i]),
+                          format_count(static_cast<std::int64_t>(rows[i].parameters)),
+                          format_count(static_cast<std::int64_t>(rows[i].flops))});
   }
   return view::picture_page(page);
 }
 
-std::string answer(const LayoutViewOptions& options, const Projected& projected, const LaunchOptions& launch) {
+std::string answer(const Projected& projected, const std::string& format) {
   const std::vector<StageRow> rows = rows_of(projected);
-  const std::string& format = options.projection.read.format;
-  if (format == "json" || launch.format == Format::kJson) return json_of(projected, rows).dump(2) + "\n";
+  if (format == "json") return json_of(projected, rows).dump(2) + "\n";
   if (format == "text") return text_of(projected, rows);
   const std::string picture = view::stage_picture_svg(
       {.title = fmt::format("Stages of {}", projected.name), .subtitle = subtitle(projected), .rows = rows});
-  return format == "svg" ? picture : page_of(projected, picture, rows);
+  return format == "html" ? page_of(projected, picture, rows) : picture;
 }
 
 int run(std::span<const std::string> words, const LaunchOptions& launch) {
@@ -143,10 +151,11 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   add_options(app, options);
   app.footer(
       "examples\n  primus-cli view layout --config exp.yaml\n"
-      "  primus-cli view layout --config exp.yaml --format svg --out layout.svg\n"
+      "  primus-cli view layout --config exp.yaml --out layout.html\n"
       "  primus-cli view layout --config exp.yaml --pipeline_model_parallel_layout 'Et*3|(tt|)*28,t|m,L'");
   if (parse_options(app, words, Rest::kReturn, options.projection.read.overrides) == Parsed::kHelpShown) return 0;
-  write_answer(answer(options, project(options.projection, launch), launch), options.out);
+  const std::string format = chosen_format(app, options.answer, kFormats, launch);
+  write_answer(answer(project(options.projection, launch), format), options.answer, format, launch);
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "base/error.hpp"
@@ -96,6 +97,12 @@ Change more_tensor(const MemoryInputs& inputs) {
           "two exchanges more in each half of a layer", true};
 }
 
+/// Groups and counts of layers begin anew on each stage: on other stages, other layers would run again.
+bool is_alike_on_every_stage(const model::RecomputeSpec& recompute) {
+  return std::adjacent_find(recompute.layers.begin(), recompute.layers.end(), std::not_equal_to<>()) ==
+         recompute.layers.end();
+}
+
 Change more_stages(const MemoryInputs& inputs) {
   layout::GridSizes sizes = inputs.grid.sizes();
   sizes.pipeline *= 2;
@@ -103,6 +110,7 @@ Change more_stages(const MemoryInputs& inputs) {
   const std::vector<int> by_stage = inputs.stages.layers_by_stage();
   const bool is_even = std::all_of(by_stage.begin(), by_stage.end(), [&](int count) { return count == by_stage[0]; });
   if (!is_even || layers % sizes.pipeline != 0 || inputs.stages.placement() == layout::StagePlacement::kV) return {};
+  if (!is_alike_on_every_stage(inputs.recompute)) return {};
   // Chunks stay as small as they are, if they may.
   const std::int64_t chunks = std::max<std::int64_t>(1, inputs.stages.num_chunks() / 2);
   if (layers / sizes.pipeline % chunks != 0) return {};

@@ -4,9 +4,6 @@
 #include <map>
 #include <numeric>
 
-#include "base/error.hpp"
-#include "model/saved_peak.hpp"
-
 namespace primus::projection {
 namespace {
 
@@ -60,64 +57,13 @@ class ComponentSums {
   std::map<std::pair<model::LayerKind, model::MixerKind>, Components> by_kind_;
 };
 
-ChunkMemory chunk_memory(const MemoryInputs& inputs, const model::StageContent& content) {
-  model::SavedDeclaration declared = model::stage_saved(inputs.spec, inputs.policy, inputs.micro_batch,
-                                                        inputs.loss_fusion, content, inputs.sharding.model);
-  model::mark_recomputed_stage(inputs.spec, inputs.recompute, content, declared);
-  ChunkMemory chunk;
-  chunk.content = content;
-  declared.add_by_category(chunk.saved.data());
-  chunk.forward_peak = model::saved_peak(declared, model::Pass::kForward);
-  chunk.backward_peak = model::saved_peak(declared, model::Pass::kBackward);
-  return chunk;
-}
-
-/// Walks a rank's passes and tells each one's bytes.
-class ActivationWalk {
- public:
-  ActivationWalk(const std::vector<schedule::Action>& actions, const std::vector<ChunkMemory>& chunks)
-      : actions_(actions), chunks_(chunks), in_flight_(chunks.size(), 0) {}
-
-  template <typename Visit>
-  void run(const Visit& visit) {
-    for (const schedule::Action& action : actions_) {
-      const auto index = static_cast<std::size_t>(action.chunk.value);
-      const ChunkMemory& chunk = chunks_.at(index);
-      TimelinePoint point{action, 0, held_};
-      if (action.kind == schedule::ActionKind::kForward) {
-        point.peak = held_ + chunk.forward_peak;
-        held_ += chunk.kept();
-        ++in_flight_[index];
-        // The pass that ends has all that it keeps: counted among what is in flight.
-        point.held = held_;
-        visit(point, in_flight_);
-        continue;
-      }
-      const bool ends = schedule::ends_activation(action);
-      if (action.kind == schedule::ActionKind::kBackward) point.peak = held_ - chunk.kept() + chunk.backward_peak;
-      point.held = held_ - (ends ? chunk.kept() : 0);
-      visit(point, in_flight_);
-      if (!ends) continue;
-      held_ -= chunk.kept();
-      --in_flight_[index];
-      PRIMUS_CHECK(in_flight_[index] >= 0 && held_ >= 0, "a backward before its forward");
-    }
-  }
-
- private:
-  const std::vector<schedule::Action>& actions_;
-  const std::vector<ChunkMemory>& chunks_;
-  std::vector<int> in_flight_;
-  std::int64_t held_ = 0;
-};
-
 void find_peak(const std::vector<schedule::Action>& actions, RankMemory& rank) {
   std::int64_t peak = -1;
   std::vector<int> at_peak;
-  ActivationWalk(actions, rank.chunks).run([&](const TimelinePoint& point, const auto& in_flight) {
-    if (point.peak <= peak) return;
-    peak = point.peak;
-    rank.peak_pass = point.action;
+  walk_activations(actions, rank.chunks, [&](const PassMemory& pass, const std::vector<int>& in_flight) {
+    if (pass.peak <= peak) return;
+    peak = pass.peak;
+    rank.peak_pass = actions[pass.index];
     at_peak = in_flight;
   });
   std::int64_t kept = 0;
@@ -163,10 +109,6 @@ std::string_view name(Category category) {
       return "framework";
   }
   return "?";
-}
-
-std::int64_t ChunkMemory::kept() const {
-  return std::accumulate(saved.begin(), saved.end(), std::int64_t{0});
 }
 
 std::int64_t RankMemory::num_parameters() const {
@@ -240,16 +182,14 @@ const RankMemory& MemoryProjection::worst() const {
 MemoryProjection project_memory(const MemoryInputs& inputs) {
   MemoryProjection projection;
   ComponentSums sums(inputs);
-  const schedule::Order order = step_order(inputs);
+  const schedule::Order order = schedule::compute_order(inputs.schedule);
   const FrameworkBytes framework = framework_bytes(inputs.grid);
   for (int rank = 0; rank < inputs.stages.num_ranks(); ++rank) {
     RankMemory memory;
     memory.pipeline_rank = rank;
     const std::vector<model::StageContent> chunks = inputs.stages.on_rank(rank);
-    for (const model::StageContent& content : chunks) {
-      sums.add_stage(content, memory.components);
-      memory.chunks.push_back(chunk_memory(inputs, content));
-    }
+    for (const model::StageContent& content : chunks) sums.add_stage(content, memory.components);
+    memory.chunks = chunks_of(inputs, rank);
     memory.copies = copies_of(inputs, rank);
     memory.working = working_set(inputs, chunks);
     memory.framework = framework;
@@ -257,13 +197,6 @@ MemoryProjection project_memory(const MemoryInputs& inputs) {
     projection.ranks.push_back(std::move(memory));
   }
   return projection;
-}
-
-std::vector<TimelinePoint> activation_timeline(const std::vector<schedule::Action>& actions, const RankMemory& rank) {
-  std::vector<TimelinePoint> points;
-  ActivationWalk walk(actions, rank.chunks);
-  walk.run([&](const TimelinePoint& point, const auto&) { points.push_back(point); });
-  return points;
 }
 
 }  // namespace primus::projection

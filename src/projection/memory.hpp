@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "projection/memory_inputs.hpp"
+#include "projection/activations.hpp"
 #include "projection/working_set.hpp"
 
 namespace primus::projection {
@@ -28,17 +28,6 @@ std::string_view name(Category category);
 struct ComponentMemory {
   std::int64_t num_parameters = 0;
   model::ResidentBytes bytes;
-};
-
-/// One chunk of a rank: bytes of one micro-batch, and how many are in flight where the rank's sum is largest.
-struct ChunkMemory {
-  model::StageContent content;
-  std::array<std::int64_t, model::kNumSavedCategories> saved{};  // kept
-  std::int64_t forward_peak = 0;                                 // within a pass, nothing else in flight
-  std::int64_t backward_peak = 0;
-  int in_flight = 0;
-
-  std::int64_t kept() const;
 };
 
 /// A pipeline rank. All ranks of a stage are alike: they differ in which shards they hold, not in how much.
@@ -69,18 +58,5 @@ struct MemoryProjection {
 };
 
 MemoryProjection project_memory(const MemoryInputs& inputs);
-
-/// What each rank computes, in order: a step's, or as much of it as decides what is in flight.
-inline schedule::Order step_order(const MemoryInputs& inputs) {
-  return schedule::compute_order(inputs.schedule);
-}
-
-/// Activation bytes of a rank behind each of its passes, kept and in flight.
-struct TimelinePoint {
-  schedule::Action action;
-  std::int64_t held = 0;  // once the action is done
-  std::int64_t peak = 0;  // while it runs
-};
-std::vector<TimelinePoint> activation_timeline(const std::vector<schedule::Action>& actions, const RankMemory& rank);
 
 }  // namespace primus::projection

@@ -81,19 +81,28 @@ std::int64_t vocab_multiple(const Experiment& experiment) {
   return is_padded ? experiment.get_int("make_vocab_size_divisible_by") : 0;
 }
 
-/// Linear attention keeps what no declaration knows yet.
-void require_known_mixers(const model::ModelSpec& spec) {
-  for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    if (spec.mixer(layer) == model::MixerKind::kAttention) continue;
-    throw UserError(fmt::format("layer {} mixes its tokens by another way than attention, whose activations are not "
-                                "described yet: its memory cannot be projected",
-                                layer),
-                    ExitCode::kWrongInput);
-  }
+/// The key whose value is the farthest beyond what anybody uses.
+std::string_view largest_size(const MemoryInputs& inputs) {
+  struct Size {
+    std::string_view key;
+    std::int64_t value;
+    std::int64_t usual;
+  };
+  const Size sizes[] = {{"micro_batch_size", inputs.micro_batch.num_sequences, 64},
+                        {"seq_length", inputs.micro_batch.seq_length, 1'000'000},
+                        {"padded_vocab_size", inputs.spec.padded_vocab_size, 1'000'000},
+                        {"hidden_size", inputs.spec.hidden_size, 32'768},
+                        {"num_layers", inputs.spec.num_layers(), 1000}};
+  return std::max_element(std::begin(sizes), std::end(sizes),
+                          [](const Size& a, const Size& b) {
+                            return static_cast<double>(a.value) / static_cast<double>(a.usual) <
+                                   static_cast<double>(b.value) / static_cast<double>(b.usual);
+                          })
+      ->key;
 }
 
 /// An estimate in floating point, so that whoever counts exactly cannot overflow: a bound on the activations in flight.
-void require_countable(const MemoryInputs& inputs) {
+void require_countable(const Experiment& experiment, const MemoryInputs& inputs) {
   const model::ModelSpec& spec = inputs.spec;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   double width = 8.0 * real(spec.hidden_size) + 3.0 * real(spec.dense_ffn_hidden_size) + real(spec.padded_vocab_size);
@@ -111,27 +120,56 @@ void require_countable(const MemoryInputs& inputs) {
              3.0 * real(spec.moe->shared_ffn_hidden_size) + 3.0 * real(spec.moe->router.num_experts);
   }
   const double tokens = real(inputs.micro_batch.num_sequences) * real(inputs.micro_batch.seq_length);
-  const double layers = real(spec.num_layers() + spec.num_mtp_layers) + 1.0;
+  // On one rank: its largest chunk, as often as chunks may be in flight.
+  const std::vector<int> by_stage = inputs.stages.layers_by_stage();
+  const double layers = real(*std::max_element(by_stage.begin(), by_stage.end()) + spec.num_mtp_layers) + 1.0;
   constexpr double kBytes = 8.0;
-  const double in_flight = 2.0 * inputs.schedule.num_ranks + real(inputs.schedule.group);
+  const double in_flight =
+      std::max((2.0 * inputs.schedule.num_ranks + real(inputs.schedule.group)) * real(inputs.schedule.num_chunks),
+               1.0 * inputs.schedule.max_in_flight);
   if (tokens * width * layers * kBytes * in_flight < 0x1p63) return;
-  throw UserError(fmt::format("micro_batch_size {} x seq_length {} of this model may take more than 2^63 bytes",
-                              inputs.micro_batch.num_sequences, inputs.micro_batch.seq_length),
-                  ExitCode::kWrongInput);
+  Problem problem = config::problem_at(experiment, largest_size(inputs), "");
+  problem.message = "the activations of this run may take more than 2^63 bytes";
+  problem.found = fmt::format("micro_batch_size {} x seq_length {}, hidden_size {}, a vocabulary of {}",
+                              inputs.micro_batch.num_sequences, inputs.micro_batch.seq_length, spec.hidden_size,
+                              spec.padded_vocab_size);
+  throw ConfigError({std::move(problem)});
 }
 
 }  // namespace
 
+std::optional<std::string> memory_gap(const model::ModelSpec& spec) {
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    if (spec.mixer(layer) == model::MixerKind::kAttention) continue;
+    return fmt::format(
+        "layer {} mixes its tokens by another way than attention, whose activations are not described yet", layer);
+  }
+  return std::nullopt;
+}
+
 MemoryInputs memory_inputs(const Experiment& experiment, std::int64_t world_size, double imbalance) {
   const auto batch = config::batch_plan(experiment, world_size);
-  if (!(imbalance >= 1.0 && imbalance <= 1e6)) {
-    throw UserError(fmt::format("imbalance {}: expected 1 (balanced) or more", imbalance), ExitCode::kWrongInput);
-  }
   if (!batch) {
-    throw UserError("the global batch does not divide into micro-batches on this world", ExitCode::kWrongInput);
+    Problem problem = config::problem_at(experiment, "global_batch_size", "");
+    problem.message = "does not divide into micro-batches on this world";
+    problem.found = std::to_string(experiment.get_int("global_batch_size"));
+    throw ConfigError({std::move(problem)});
+  }
+  const layout::StageLayout stages = layout::stage_layout(experiment);
+  return memory_inputs_on(experiment, world_size, imbalance, stages,
+                          schedule_of(experiment, stages, batch->accumulation));
+}
+
+MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_size, double imbalance,
+                              const layout::StageLayout& stages, const schedule::Request& schedule) {
+  if (!(imbalance >= 1.0 && imbalance <= 1e6)) {
+    throw ConfigError({{.file = "command line",
+                        .key = "--imbalance",
+                        .message = "is no share of the balanced number of rows",
+                        .expected = "1 (balanced) to 1,000,000",
+                        .found = fmt::format("{}", imbalance)}});
   }
   layout::RankGrid grid = layout::rank_grid(experiment, world_size);
-  layout::StageLayout stages = layout::stage_layout(experiment);
   MemoryInputs inputs{
       .spec = model::build_model_spec(experiment),
       .policy = model::numeric_policy(experiment),
@@ -144,12 +182,14 @@ MemoryInputs memory_inputs(const Experiment& experiment, std::int64_t world_size
       .sharding = resident_sharding(experiment, grid, imbalance),
       .grid = grid,
       .stages = stages,
-      .schedule = schedule_of(experiment, stages, batch->accumulation),
+      .schedule = schedule,
       .context_exchange = context_exchange(experiment),
       .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll,
       .vocab_multiple = vocab_multiple(experiment)};
-  require_known_mixers(inputs.spec);
-  require_countable(inputs);
+  if (const auto gap = memory_gap(inputs.spec)) {
+    throw UserError(*gap + ": its memory cannot be projected", ExitCode::kWrongInput);
+  }
+  require_countable(experiment, inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());
   return inputs;
 }

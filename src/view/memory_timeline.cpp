@@ -113,10 +113,56 @@ class Picture {
   std::string svg_;
 };
 
+/// The largest value in each of `width` columns of equal time.
+std::vector<double> most_by_column(const MemoryBand& band, double end, int width) {
+  std::vector<double> most(static_cast<std::size_t>(width), 0.0);
+  const double scale = end > 0.0 ? width / end : 0.0;
+  double value = 0.0;
+  std::size_t next = 0;
+  for (std::size_t column = 0; column < most.size(); ++column) {
+    most[column] = value;
+    for (; next < band.points.size(); ++next) {
+      if (band.points[next].time * scale >= static_cast<double>(column + 1)) break;
+      value = band.points[next].value;
+      most[column] = std::max(most[column], value);
+    }
+  }
+  return most;
+}
+
+char tenths(double value, double largest) {
+  if (value <= 0.0 || largest <= 0.0) return '.';
+  const int tenth = static_cast<int>(std::ceil(10.0 * value / largest - 1e-9));
+  return tenth >= 10 ? '#' : static_cast<char>('0' + tenth);
+}
+
 }  // namespace
 
 std::string memory_timeline_svg(const MemoryTimeline& timeline) {
   return Picture(timeline).draw();
+}
+
+std::string memory_timeline_text(const MemoryTimeline& timeline, int width) {
+  double end = 0.0;
+  double largest = 0.0;
+  std::size_t label_width = 0;
+  for (const MemoryBand& band : timeline.bands) {
+    label_width = std::max(label_width, band.label.size());
+    for (const HeldPoint& point : band.points) {
+      end = std::max(end, point.time);
+      largest = std::max(largest, point.value);
+    }
+  }
+  std::string text = fmt::format("{}\n{}\n", timeline.title, timeline.subtitle);
+  for (const MemoryBand& band : timeline.bands) {
+    const std::vector<double> most = most_by_column(band, end, width);
+    std::string row;
+    for (const double value : most) row += tenths(value, largest);
+    text += fmt::format("{:>{}} {} {:>8.1f}\n", band.label, label_width, row,
+                        most.empty() ? 0.0 : *std::max_element(most.begin(), most.end()));
+  }
+  return text +
+         fmt::format("each digit: tenths of {:.1f} {}, rounded up; {}\n", largest, timeline.unit, timeline.x_label);
 }
 
 }  // namespace primus::view

@@ -28,4 +28,7 @@ struct MemoryTimeline {
 /// SVG text; dark and light. Points nearer to each other than a pixel are drawn as their largest.
 std::string memory_timeline_svg(const MemoryTimeline& timeline);
 
+/// A row a band and a digit a column: tenths of the largest value of all bands, rounded up, `#` for the largest itself.
+std::string memory_timeline_text(const MemoryTimeline& timeline, int width);
+
 }  // namespace primus::view

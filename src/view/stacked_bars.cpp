@@ -18,7 +18,8 @@ constexpr double kWidth = 960.0;
 constexpr double kMargin = 24.0;
 constexpr double kLabelSize = 13.0;
 constexpr double kLegendLine = 22.0;
-constexpr double kValueRoom = 64.0;  // behind the longest bar
+constexpr double kValueRoom = 64.0;   // behind the longest bar
+constexpr double kSeamedWidth = 3.0;  // a seam would swallow narrower parts
 
 constexpr std::string_view kStyle = R"(
   text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; font-size: 13px; fill: #1f2328; }
@@ -30,10 +31,9 @@ constexpr std::string_view kStyle = R"(
   .grid { stroke: #e3e6ea; stroke-width: 1; }
   .limit { stroke: #1f2328; stroke-width: 1.6; stroke-dasharray: 7 4; }
   .limit-label { font-weight: 600; stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round; paint-order: stroke; }
-  .bar { stroke: #ffffff; stroke-width: 1; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3; } .small { fill: #9da7b3; } .paper { fill: #0d1117; } .tick { fill: #9da7b3; } .grid { stroke: #262c36; }
-    .limit { stroke: #e6edf3; } .limit-label { stroke: #0d1117; } .bar { stroke: #0d1117; }
+    .limit { stroke: #e6edf3; } .limit-label { stroke: #0d1117; }
   }
 )";
 
@@ -139,10 +139,12 @@ class Picture {
       if (part <= 0.0) continue;
       const double from = axis.pixel(value);
       value += part;
+      const double width = axis.pixel(value) - from;
+      const double seam = width > kSeamedWidth ? 1.0 : 0.0;
       write(
           "<rect class=\"bar f{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>{}, {}: {:.2f} "
           "{}</title></rect>",
-          series, from, y, axis.pixel(value) - from, height, escaped(bar.label), escaped(chart_.series[series]), part,
+          series, from, y, width - seam, height, escaped(bar.label), escaped(chart_.series[series]), part,
           escaped(chart_.unit));
     }
     write("\n<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\">{:.1f}</text>\n", axis.pixel(value) + 7.0, baseline,

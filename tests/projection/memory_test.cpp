@@ -221,17 +221,61 @@ TEST(Memory, TheSuggestedLayoutsFit) {
   }
 }
 
+// What is drawn over a step is what is projected: its most is the projection's, and nothing is left at the end.
 TEST(Memory, ATimelineEndsWithNothingAndReachesThePeak) {
-  const MemoryInputs inputs = plan_inputs("moe_1T", 768, kLarge);
-  const MemoryProjection projection = project_memory(inputs);
-  const schedule::Order order = step_order(inputs);
-  for (const int rank : {0, 11, 23}) {
-    const RankMemory& memory = projection.ranks[static_cast<std::size_t>(rank)];
-    const std::vector<TimelinePoint> points = activation_timeline(order[static_cast<std::size_t>(rank)], memory);
-    std::int64_t peak = 0;
-    for (const TimelinePoint& point : points) peak = std::max(peak, point.peak);
-    EXPECT_EQ(peak, memory.bytes(Category::kActivations) + memory.bytes(Category::kRemade));
-    EXPECT_EQ(points.back().held, 0);
+  const Words one_again = {"--recompute_granularity", "full", "--recompute_layer_ids", "3"};
+  for (const Words& words : {kLarge, with(kLarge, one_again)}) {
+    const MemoryInputs inputs = plan_inputs("moe_1T", 768, words);
+    const MemoryProjection projection = project_memory(inputs);
+    const schedule::Schedule table = schedule::build(inputs.schedule);
+    const schedule::Timeline step = schedule::simulate(table, schedule::model_costs(inputs.spec, inputs.stages, {}));
+    for (const int rank : {0, 3, 11, 23}) {
+      const auto index = static_cast<std::size_t>(rank);
+      const RankMemory& memory = projection.ranks[index];
+      const std::vector<schedule::Held> curve =
+          held_activations(table.ranks[index], step.ranks[index].spans, memory.chunks);
+      double peak = 0.0;
+      double now = 0.0;
+      for (const schedule::Held& held : curve) {
+        EXPECT_GE(held.time, now);
+        now = held.time;
+        peak = std::max(peak, held.amount);
+      }
+      EXPECT_EQ(peak, static_cast<double>(memory.bytes(Category::kActivations) + memory.bytes(Category::kRemade)));
+      EXPECT_EQ(curve.back().amount, 0.0);
+    }
+  }
+}
+
+// A pair's halves run at once, so their curve has one step up and one down; the sum behind it is the same.
+TEST(Memory, APairIsHeldTogether) {
+  const Words pairs = {"--pipeline_model_parallel_size",
+                       "8",
+                       "--expert_model_parallel_size",
+                       "8",
+                       "--global_batch_size",
+                       "1024",
+                       "--num_virtual_stages_per_pipeline_rank",
+                       "4",
+                       "--overlap_moe_expert_parallel_comm",
+                       "true"};
+  const MemoryInputs inputs = plan_inputs("moe_1T", 256, pairs);
+  ASSERT_EQ(inputs.schedule.algorithm, schedule::Algorithm::kOverlapped);
+  const schedule::Schedule table = schedule::build(inputs.schedule);
+  const schedule::Timeline step = schedule::simulate(table, schedule::model_costs(inputs.spec, inputs.stages, {}));
+  for (std::size_t rank = 0; rank < table.ranks.size(); ++rank) {
+    const std::vector<ChunkMemory> chunks = chunks_of(inputs, static_cast<int>(rank));
+    const std::vector<schedule::Held> curve = held_activations(table.ranks[rank], step.ranks[rank].spans, chunks);
+    std::size_t passes = 0;
+    std::size_t pairs_found = 0;
+    for (const schedule::Action& action : table.ranks[rank]) {
+      passes += schedule::is_compute(action.kind) ? 1 : 0;
+      pairs_found += action.pairing == schedule::Pairing::kWithNext ? 1 : 0;
+    }
+    EXPECT_GT(pairs_found, 0U);
+    EXPECT_EQ(curve.size(), 2 * (passes - pairs_found));
+    for (std::size_t i = 1; i < curve.size(); ++i) EXPECT_GE(curve[i].time, curve[i - 1].time);
+    EXPECT_EQ(curve.back().amount, 0.0);
   }
 }
 

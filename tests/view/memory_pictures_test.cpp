@@ -82,10 +82,17 @@ TEST(StagePicture, EveryBlockAndTheImbalance) {
 
 TEST(PicturePage, HoldsPicturesAndEscapedCells) {
   const std::string page = picture_page(
-      {.title = "<t>", .facts = {{"a", "b<c"}}, .pictures = {"<svg></svg>"}, .table = {{"x", "y"}, {{"1<2", "3"}}}});
+      {.title = "<t>",
+       .facts = {{"a", "b<c"}},
+       .pictures = {"<svg></svg>"},
+       .tables = {{.title = "a<b", .head = {"x", "y", "z"}, .rows = {{"1<2", "3", "text"}}, .text_from = 2},
+                  {.title = "", .head = {"second"}, .rows = {}}}});
   EXPECT_THAT(page, HasSubstr("&lt;t&gt;"));
   EXPECT_THAT(page, HasSubstr("b&lt;c"));
-  EXPECT_THAT(page, HasSubstr("<td>1&lt;2</td><td>3</td>"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"text\">1&lt;2</td><td>3</td><td class=\"text\">text</td>"));
+  EXPECT_THAT(page, HasSubstr("<h2>a&lt;b</h2>"));
+  EXPECT_EQ(count_of(page, "<table>"), 2U);
+  EXPECT_EQ(count_of(page, "<h2>"), 1U);
   EXPECT_THAT(page, Not(HasSubstr("http")));
 }
 
