@@ -94,7 +94,7 @@ constexpr Key kTokenizer[] = {
   works("tiktoken_special_tokens", kTextList, "null", "", "Names of a tiktoken vocabulary's special tokens.", "null: <unk> <s> </s> <mask> <pad> <cls> <sep>"),
   no_effect("legacy_tokenizer", kBool, "false", "", "Old tokenizer classes.", "there is one implementation"),
   no_effect("trust_remote_code", kBool, "false", "", "Let a tokenizer run Python code from the hub.", "nothing here runs Python code"),
-  works("special_tokens", kTextList, "null", "", "Further special tokens of a tokenizer.json, behind its own; of TikTokenizer, another name of tiktoken_special_tokens."),
+  works("special_tokens", kTextList, "null", "", "Further special tokens of a tokenizer.json, behind its own.", "of a TikTokenizer: another name of tiktoken_special_tokens"),
   no_effect("chat_template", kText, "null", "", "Form of a conversation.", "a run reads tokens: conversations get their form in the text that data prepare reads"),
   no_effect("metadata_path", kText, "null", "", "File that names the tokenizer's library.", "the tokenizer's own files say what it is"),
   works("null_tokenizer_eod_id", kInt, "null", ">=0", "End-of-document token of a NullTokenizer.", "null: the last id"),

@@ -52,11 +52,12 @@ inline void read_hostile(HostileKind kind, std::string_view content, const std::
         check_seal(text, "checkpoint.json");
         break;
       }
-      case HostileKind::kShardIndex:
+      case HostileKind::kShardIndex: {
         write_file(folder + "/shards/model.safetensors.index.json", content);
-        for (const auto& [name, place] : SafetensorsFolder(folder + "/shards").tensors())
-          PRIMUS_CHECK(place.tensor->name == name);
+        const SafetensorsFolder shards(folder + "/shards");
+        for (const auto& [name, place] : shards.tensors()) PRIMUS_CHECK(place.tensor->name == name);
         break;
+      }
     }
   } catch (const UserError&) {
   }
