@@ -145,7 +145,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   CLI::App app("Compare two folders of weights by our names. Exit code 1: they differ.", "primus-cli checkpoint diff");
   add_options(app, read);
   app.footer(
-      "Of two training checkpoints the optimizer's state, the position and the schedule are compared as well.\n"
+      "Of two training checkpoints the optimizer's state, position and schedule are compared as well.\n"
       "largest and relative: of the values in fp64, relative to the 2-norm of Y.\n"
       "examples\n  primus-cli checkpoint diff ckpt/mixtral hf/Mixtral-8x7B-v0.1\n"
       "  primus-cli checkpoint diff checkpoints/iter_0000100 checkpoints/iter_0000200 --all");

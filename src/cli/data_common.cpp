@@ -55,11 +55,10 @@ void add_tokenizer_options(CLI::App& app, TokenizerWords& words) {
                  "Further special tokens of a tokenizer.json; all of a TikTokenizer")
       ->type_name("TOKEN");
   app.add_option("--tiktoken-pattern", options.pattern, "Splitting pattern of a TikTokenizer: v1 or v2 (default)")
-      ->check(CLI::IsMember({"v1", "v2"}))
+      ->check([](const std::string& text) { return text == "v1" || text == "v2" ? "" : "expected v1 or v2"; })
       ->type_name("NAME");
-  app.add_option("--tiktoken-num-special-tokens", options.num_special_tokens, "First ids, which no text becomes")
+  app.add_option("--special-ids", options.num_special_tokens, "First ids of a TikTokenizer, which no text becomes")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--no-special-tokens", words.no_special_tokens,
                "Without the tokens that a tokenizer.json puts around a text");

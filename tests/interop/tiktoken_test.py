@@ -68,9 +68,10 @@ def main():
                                       mergeable_ranks={t: i + special for i, t in enumerate(tokens)},
                                       special_tokens={t: i for i, t in enumerate(SPECIAL)})
             words = ["--tokenizer-type", "TikTokenizer", "--tokenizer-model", file, "--tiktoken-pattern", name,
-                     "--tiktoken-num-special-tokens", special, "--vocab-size", special + len(tokens)]
+                     "--special-ids", special, "--vocab-size", special + len(tokens)]
             own = random.Random(name)
-            batches = [[t for t in texts + cases.long_texts(own) if t]]
+            # tiktoken's own expressions overflow its stack on long runs.
+            batches = [[t for t in texts + list(cases.long_texts(own)) if 0 < len(t) < 20_000]]
             for left in range(NUMBER // 2, 0, -BATCH):
                 batches.append([t for t in (cases.wild_text(own) for _ in range(min(left, BATCH))) if t])
             for batch in batches:
