@@ -38,7 +38,7 @@ constexpr Key kLogging[] = {
   no_effect("wandb_exp_name", kText, "null", "", "Weights & Biases run name.", kNoService),
   no_effect("wandb_save_dir", kText, "null", "", "Weights & Biases folder.", kNoService),
   no_effect("wandb_entity", kText, "null", "", "Weights & Biases owner.", kNoService),
-  planned("disable_mlflow", kBool, "true", "", "No MLflow.", "MLflow; metrics.jsonl in the run's folder has every figure"),
+  planned("disable_mlflow", kBool, "true", "", "No MLflow.", "MLflow", "", "metrics.jsonl in the run's folder has every figure"),
   planned_detail("mlflow_run_name", kText, "null", "", "MLflow run name."),
   planned_detail("mlflow_experiment_name", kText, "null", "", "MLflow experiment."),
   planned_detail("mlflow_upload_traces", kBool, "false", "", "Traces to MLflow."),
