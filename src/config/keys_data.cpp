@@ -107,7 +107,7 @@ constexpr Key kCheckpoint[] = {
   no_effect("ckpt_drop_redundant_extra_state", kBool, "false", "", "Leave out state that others hold too.", "no state is stored twice"),
   planned_detail("ckpt_fully_parallel_save_process_group", kText, "dp", "dp|ep_dp", "Ranks that write parts."),
   planned_detail("ckpt_fully_parallel_load_process_group", kText, "dp", "dp|ep_dp", "Ranks that read parts."),
-  planned_detail("ckpt_fully_parallel_load_exchange_algo", kText, "broadcast", "broadcast|gather_rounds|gather_object", "How they exchange what they read."),
+  planned_detail("ckpt_fully_parallel_load_exchange_algo", kText, "broadcast", "broadcast|gather_rounds|gather_object", "How they exchange what they read.", "parallel loading"),
   planned_detail("ckpt_fully_parallel_load_per_rank_objects", kBool, "false", "", "Small objects are read by each rank."),
   no_effect("ckpt_load_validate_sharding_integrity", kBool, "true", "", "Check that parts cover every tensor.", "always checked"),
   no_effect("ckpt_pg_tensors_cache_create", kBool, "false", "", "Remember which tensors each rank reads.", "reading is planned in milliseconds"),

@@ -367,8 +367,8 @@ std::string switches_text(const Key& key) {
   std::string text;
   for (const Switch& conditions : switches_of(key)) {
     if (!text.empty()) text += " or ";
-    for (const Condition& condition : conditions)
-      text += (&condition == &conditions.front() ? "" : " with ") + condition_text(condition);
+    for (std::size_t i = 0; i < conditions.size(); ++i)
+      text += (i == 0 ? "" : i == 1 ? " with " : ", ") + condition_text(conditions[i]);
   }
   return text;
 }

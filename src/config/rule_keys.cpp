@@ -79,6 +79,7 @@ constexpr Row kRows[] = {
     {"mock_data", "data_args_path data_path merge_file mock_data per_split_data_args_path special_tokens test_data_path tiktoken_special_tokens tokenizer_model tokenizer_type train_data_path valid_data_path vocab_file vocab_size"},
     {"muon_steps", "muon_coefficient_type muon_num_ns_steps optimizer"},
     {"mxfp8_environment", "fp8 fp8_recipe"},
+    {"nothing_saved", "async_save no_save_optim no_save_rng save save_interval save_keep_last save_retain_interval"},
     {"null_tokenizer", "merge_file null_tokenizer_eod_id special_tokens tiktoken_special_tokens tokenizer_model tokenizer_type vocab_file vocab_size"},
     {"number_types", "bf16 fp16 fp4 fp8"},
     {"one_way_of_cutting", "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers decoder_pipeline_manual_split_list pipeline_model_parallel_layout"},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/key_table.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -12,6 +13,17 @@ void asynchronous_save(RuleContext& context) {
   const Value& value = context.experiment().setting("async_save").value;
   if (value != Value{true}) return;
   context.demand("async_save", {{"ckpt_format", {std::string("torch_dist")}}, {"use_persistent_ckpt_worker", {true}}});
+}
+
+// A user who wrote null wants no checkpoints (decision 20), so nothing asks how they are written.
+void nothing_saved(RuleContext& context) {
+  if (!context.is_null("save") || !context.experiment().is_explicitly_set("save")) return;
+  for (const std::string_view key :
+       {"save_interval", "save_retain_interval", "save_keep_last", "no_save_optim", "no_save_rng", "async_save"}) {
+    const Value& value = context.experiment().setting(key).value;
+    if (!context.is_wanted(key) || value == default_value(*find_key(key)) || value == Value{false}) continue;
+    context.note(key, "not read: save is null, so nothing is saved", "save");
+  }
 }
 
 void sharded_format(RuleContext& context) {
@@ -58,6 +70,8 @@ void profile_folder(RuleContext& context) {
 
 constexpr Rule kRules[] = {
     {"asynchronous_save", "Saving in the background needs torch_dist and a persistent worker.", asynchronous_save},
+    {"nothing_saved", "Without a folder to save in, how checkpoints are written is not read; said in a note.",
+     nothing_saved},
     {"sharded_format", "The checkpoint format torch_dcp belongs to use_torch_fsdp2.", sharded_format},
     {"temporary_checkpoints", "Temporary checkpoints have a kind.", temporary_checkpoints},
     {"profile_steps", "A profile ends after it starts.", profile_steps},

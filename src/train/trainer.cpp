@@ -34,7 +34,7 @@ std::string launchers_yaml(const std::string& run_folder) {
 double parameters_norm(const nn::ParameterStore& parameters) {
   at::Tensor square_sum_1 = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()));
   for (const auto& parameter : parameters.all()) {
-    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
+    if (parameter->is_trained()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
   }
   return std::sqrt(square_sum_1.item<double>());
 }
@@ -63,9 +63,9 @@ struct Trainer::Progress {
   Interval interval;
   double measured_seconds = 0.0;  // of the steps that averages count
   std::int64_t measured_samples = 0;
-  std::int64_t batch_size = 0;  // of the last step
   std::int64_t consumed_samples = 0;
-  std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
+  // A skipped step does not move the learning rate: it is taken off again when the host knows.
+  std::int64_t schedule_samples = 0;
 };
 
 Trainer::Trainer(const config::Experiment& experiment, at::Device device)
@@ -77,6 +77,7 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       experiment_yaml_(launchers_yaml(options_.run_folder)),
       began_(Clock::now()) {
   require_device_support(experiment, device);
+  if (device.is_cuda()) options_.step.policy = model::gpu_policy(options_.step.policy);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
@@ -138,8 +139,7 @@ std::optional<std::string> Trainer::outlier(double loss, double grad_norm) {
   return text;
 }
 
-engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_samples,
-                                 const engine::StepRates& rates) {
+void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates) {
   const std::int64_t num_micro_batches = options_.batch_sizes.at(consumed_samples) / options_.micro_batch_size;
   const StepBatches batches =
       to_tensors(train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = num_micro_batches}),
@@ -148,13 +148,13 @@ engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_s
     const auto jump = outlier(loss, grad_norm);
     return std::isfinite(loss) && std::isfinite(grad_norm) ? jump : "loss or gradients are not finite";
   };
-  return runner_->run(schedule_of(num_micro_batches).actions({0}), {.micro_batches = batches.micro_batches,
-                                                                    .num_tokens = batches.num_tokens,
-                                                                    .depth_num_tokens = batches.depth_num_tokens,
-                                                                    .first_sample = consumed_samples,
-                                                                    .rates = rates,
-                                                                    .step = iteration,
-                                                                    .suspicion = suspicion});
+  runner_->submit(schedule_of(num_micro_batches).actions({0}), {.micro_batches = batches.micro_batches,
+                                                                .num_tokens = batches.num_tokens,
+                                                                .depth_num_tokens = batches.depth_num_tokens,
+                                                                .first_sample = consumed_samples,
+                                                                .rates = rates,
+                                                                .step = iteration,
+                                                                .suspicion = suspicion});
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration, std::int64_t consumed_samples) {
@@ -193,20 +193,19 @@ void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& res
                   iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
-IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval, const Progress& progress,
-                                const engine::StepResult& last, double learning_rate) const {
+IterationRecord Trainer::record(const Submitted& step, const Interval& interval, const engine::StepResult& last) const {
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
   const auto tokens = static_cast<double>(interval.num_samples * options_.seq_length);
   const ops::DeviceMemory memory = ops::device_memory(device_);
-  IterationRecord record{.iteration = iteration,
+  IterationRecord record{.iteration = step.iteration,
                          .train_iters = options_.train_iters,
-                         .consumed_samples = progress.consumed_samples,
+                         .consumed_samples = step.consumed_samples,
                          .elapsed_ms = interval.seconds / steps * 1e3,
                          .tokens_per_s = tokens / interval.seconds,
                          .tflops = tokens / interval.seconds * static_cast<double>(flops_per_token_) * 1e-12,
-                         .learning_rate = learning_rate,
-                         .global_batch_size = progress.batch_size,
+                         .learning_rate = step.rates.learning_rate,
+                         .global_batch_size = step.batch_size,
                          .lm_loss = good > 0 ? interval.loss_sum / static_cast<double>(good) : last.loss,
                          .mtp_losses = good > 0 ? interval.mtp_sums : last.mtp_losses,
                          .load_balancing_loss = std::nullopt,
@@ -249,9 +248,9 @@ void Trainer::count(const engine::StepResult& result, const Interval& step, Prog
   if (step.num_skipped == 0) {
     if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
     summary.last_loss = result.loss;
-    progress.schedule_samples += step.num_samples;
+  } else {
+    progress.schedule_samples -= step.num_samples;
   }
-  progress.consumed_samples += step.num_samples;
   interval.loss_sum += step.loss_sum;
   interval.mtp_sums.resize(std::max(interval.mtp_sums.size(), step.mtp_sums.size()), 0.0);
   for (std::size_t i = 0; i < step.mtp_sums.size(); ++i) interval.mtp_sums[i] += step.mtp_sums[i];
@@ -312,9 +311,7 @@ void Trainer::save_if_due(Reporter& reporter, std::int64_t iteration, const Prog
 
 void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress,
                               std::optional<EndOfRun>& end) {
-  const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0 &&
-                      iteration >= options_.evaluation.first_iteration;
-  if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_due || end)) return;
+  if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_evaluation_due(iteration) || end)) return;
   const auto evaluation = evaluate(iteration, progress.consumed_samples);
   if (!evaluation) {
     end = EndOfRun::kInterrupted;
@@ -351,26 +348,31 @@ void Trainer::report_rerun(Reporter& reporter, const engine::RerunVerdict& verdi
   is_same ? reporter.message(text) : reporter.alarm(text);
 }
 
-void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end) {
+bool Trainer::is_evaluation_due(std::int64_t iteration) const {
+  return options_.eval_interval && iteration % *options_.eval_interval == 0 &&
+         iteration >= options_.evaluation.first_iteration;
+}
+
+void Trainer::settle(Reporter& reporter, Progress& progress, std::optional<EndOfRun> end) {
+  const engine::StepResult result = runner_->collect();
+  const Submitted step = submitted_.front();
+  submitted_.pop_front();
+  const std::int64_t iteration = step.iteration;
   RunSummary& summary = progress.summary;
-  const engine::StepRates step_rates = rates(progress.schedule_samples);
-  progress.batch_size = options_.batch_sizes.at(progress.consumed_samples);
-  const Clock::time_point start = Clock::now();
-  const engine::StepResult result = step(iteration, progress.consumed_samples, step_rates);
   if (result.rerun) report_rerun(reporter, *result.rerun, iteration);
   if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
   if (options_.step.rerun.mode == engine::RerunMode::kDisabled) {
     if (const auto jump = outlier(result.loss, result.grad_norm))
       reporter.alarm(fmt::format(" iteration {}: {}", iteration, *jump));
   }
-  const Interval this_step = interval_of(result, seconds_since(start), progress.batch_size);
+  // A step that was begun behind another one takes the time from that one's end.
+  const Interval this_step = interval_of(result, seconds_since(std::max(step.start, settled_)), step.batch_size);
+  settled_ = Clock::now();
   count(result, this_step, progress);
-  if (reporter.wants_step(iteration))
-    reporter.step(record(iteration, this_step, progress, result, step_rates.learning_rate));
-  end = end_after(iteration);
+  if (reporter.wants_step(iteration)) reporter.step(record(step, this_step, result));
   if (iteration % options_.log_interval == 0 || end) {
     summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-    reporter.iteration(record(iteration, progress.interval, progress, result, step_rates.learning_rate));
+    reporter.iteration(record(step, progress.interval, result));
   }
   if (options_.memory_interval && iteration % *options_.memory_interval == 0)
     reporter.message(memory_line(iteration, ops::device_memory(device_)));
@@ -379,6 +381,24 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
   const double seconds_per_step = summary.seconds / static_cast<double>(summary.num_iterations);
   reporter.progress(iteration, options_.train_iters, result.loss,
                     static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
+}
+
+void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end) {
+  Submitted step{.iteration = iteration,
+                 .rates = rates(progress.schedule_samples),
+                 .batch_size = options_.batch_sizes.at(progress.consumed_samples),
+                 .start = Clock::now()};
+  submit(iteration, progress.consumed_samples, step.rates);
+  progress.consumed_samples += step.batch_size;
+  progress.schedule_samples += step.batch_size;
+  step.consumed_samples = progress.consumed_samples;
+  submitted_.push_back(step);
+  const bool is_later = device_.is_cuda() && options_.read_back == RunOptions::ReadBack::kOneStepLater;
+  // Who evaluates or saves must know the steps before.
+  const bool is_boundary = is_evaluation_due(iteration) || saver_->is_due(iteration);
+  if (is_later && submitted_.size() > 1) settle(reporter, progress, std::nullopt);
+  end = end_after(iteration);
+  if (!is_later || is_boundary || end) settle(reporter, progress, end);
 }
 
 RunSummary Trainer::run(Reporter& reporter) {
@@ -391,6 +411,7 @@ RunSummary Trainer::run(Reporter& reporter) {
   std::optional<EndOfRun> end;
   for (std::int64_t iteration = start_.position.iteration + 1; !end && iteration <= options_.train_iters; ++iteration) {
     if (is_passed_over(iteration)) {
+      while (!submitted_.empty()) settle(reporter, progress, std::nullopt);
       progress.consumed_samples += options_.batch_sizes.at(progress.consumed_samples);
       reporter.message(fmt::format(" iteration {}: its data is passed over (iterations_to_skip)", iteration));
       end = end_after(iteration);

@@ -203,6 +203,7 @@ void add_step(const engine::StepSettings& step, const model::ModelSpec& spec, Te
   const engine::LossScaleSettings& scale = step.loss_scale;
   out.add("scale", scale.kind, scale.initial, scale.smallest);
   if (scale.kind == engine::LossScaleSettings::Kind::kDynamic) out.add("moves", scale.window, scale.hysteresis);
+  out.add("launch", step.launch, step.after_nonfinite);
   out.add("rerun", step.rerun.mode, step.rerun.injection_rate);
   if (step.rerun.injection_rate > 0) out.add("injected", step.rerun.injection);
 }
@@ -210,7 +211,8 @@ void add_step(const engine::StepSettings& step, const model::ModelSpec& spec, Te
 void add_loop(const RunOptions& options, Text& out) {
   out.add("loop", options.run_folder, options.seed, options.train_iters, options.global_batch_size,
           options.micro_batch_size, options.passed_over, options.kind, options.loss_watch, options.gradient_watch,
-          options.exit_interval, options.exit_after_s, options.on_nonfinite, options.determinism, options.documents);
+          options.exit_interval, options.exit_after_s, options.on_nonfinite, options.determinism, options.documents,
+          options.read_back);
   for (std::int64_t samples = 0; samples < options.train_samples(); samples += options.global_batch_size)
     out.add("size", options.batch_sizes.at(samples));
   out.add("decay", options.weight_decay.style, options.weight_decay.start, options.weight_decay.end);

@@ -325,14 +325,17 @@ void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tenso
 
 void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
                           std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH,
-                          const LogitOptions& options) {
+                          const LogitOptions& options, Write write) {
   const ZoneScope zone(Zone::kLoss);
+  if (x_TH.size(0) == 0 && main_grad_VH.defined() && write == Write::kOverwrite) main_grad_VH.zero_();
   for_each_chunk(x_TH, w_VH, options, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
     Tensor loss = loss_T.narrow(0, first, tokens);
     Tensor dx = dx_TH.narrow(0, first, tokens);
     bounded_cross_entropy(logits, label_T.narrow(0, first, tokens), grad_T.narrow(0, first, tokens), options, loss);
     linear_dgrad(logits, w_VH, dx);
-    if (main_grad_VH.defined()) linear_wgrad(logits, x_TH.narrow(0, first, tokens), main_grad_VH);
+    if (!main_grad_VH.defined()) return;
+    const Write of_chunk = first == 0 ? write : Write::kAccumulate;
+    linear_wgrad(logits, x_TH.narrow(0, first, tokens), main_grad_VH, of_chunk);
   });
 }
 
