@@ -67,6 +67,19 @@ void refuse_bare_experiment(const CLI::App& app, std::span<const std::string> wo
                       .nearest = fmt::format("write --config {}", words.front())}});
 }
 
+/// "N" of "N:POSITIVE", where CLI11 has added what its check is called.
+std::string type_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.substr(0, type.find(':'));
+}
+
+/// What CLI11's own checks of numbers ask for; empty: the option has none of them.
+std::string range_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  if (type.find(":POSITIVE") != std::string::npos) return "a number above 0";
+  return type.find(":NONNEGATIVE") != std::string::npos ? "a number >= 0" : "";
+}
+
 /// What the words say about the command's own options, before CLI11 reads them: its sentences are not for users.
 class OptionCheck {
  public:
@@ -98,7 +111,7 @@ class OptionCheck {
   void add_missing(const CLI::Option& option) {
     refuse_misspelt(app_, words_);
     if (option.get_lnames().front() == "config") refuse_bare_experiment(app_, words_);
-    add(option, "is missing", option.get_type_name());
+    add(option, "is missing", type_of(option));
     problems_.back().nearest = fmt::format("see {} --help", app_.get_name());
   }
 
@@ -114,11 +127,10 @@ class OptionCheck {
     }
     const bool takes_one =
         option.get_expected_max() == 1 && option.get_multi_option_policy() == CLI::MultiOptionPolicy::Throw;
-    if (is_again && takes_one && told_.insert(&option).second)
-      add(option, "is given twice", "one " + option.get_type_name());
+    if (is_again && takes_one && told_.insert(&option).second) add(option, "is given twice", "one " + type_of(option));
     const bool has_next = position + 1 < words_.size() && !words_[position + 1].starts_with("--");
     const bool has_value = equals == std::string::npos ? has_next : equals + 1 < word.size();
-    if (!has_value) add(option, "needs a value", option.get_type_name());
+    if (!has_value) add(option, "needs a value", type_of(option));
     return equals == std::string::npos && has_next ? 1 : 0;
   }
 
@@ -148,10 +160,10 @@ Problem problem_of(const CLI::App& app, const CLI::ParseError& error) {
     const std::string rest = text.substr(at + name.size());
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) {
       problem.message = "wrong number of values";
-      problem.expected = option->get_type_name();
+      problem.expected = type_of(*option);
     } else if (rest.starts_with(" = ")) {  // a conversion
       problem.message = "wrong type";
-      problem.expected = option->get_type_name() == "T" ? "a number" : "an integer";
+      problem.expected = type_of(*option) == "T" ? "a number" : "an integer";
       problem.found = fmt::format("'{}'", rest.substr(3));
     } else if (rest.starts_with(": expected ")) {  // one of our own checks
       constexpr std::string_view kFound = ", found ";
@@ -160,11 +172,15 @@ Problem problem_of(const CLI::App& app, const CLI::ParseError& error) {
       problem.message = "wrong value";
       problem.expected = words.substr(9, found == std::string::npos ? found : found - 9);
       if (found != std::string::npos) problem.found = words.substr(found + kFound.size());
+    } else if (rest.starts_with(": ") && !range_of(*option).empty()) {
+      problem.message = "wrong value";
+      problem.expected = range_of(*option);
+      problem.found = option->results().empty() ? "" : fmt::format("'{}'", option->results().back());
     } else if (rest.starts_with(": ")) {
       problem.message = rest.substr(2);
     } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
       problem.message = "is missing";
-      problem.expected = option->get_type_name();
+      problem.expected = type_of(*option);
     }
     return problem;
   }

@@ -129,6 +129,10 @@ TEST(Options, WrongValues) {
            Case{{"data", "shuffle", "--input", "a", "--output-prefix", "b", "--seed", "x"},
                 "--seed: wrong type (expected an integer, found 'x')"},
            Case{{"view", "pipeline", "--stages", "4", "--times", "1,2"}, "--times: wrong number of values"},
+           Case{{"checkpoint", "prune", "a", "--keep-last", "-1"},
+                "--keep-last: wrong value (expected a number above 0, found '-1')"},
+           Case{{"checkpoint", "diff", "a", "b", "--tolerance", "x"},
+                "--tolerance: wrong value (expected a number >= 0, found 'x')"},
            Case{{"checkpoint", "import", "--from", "a", "--to", "b", "--dtype", "int4"},
                 "--dtype: wrong value (expected one of keep, fp32, bf16, fp16, found 'int4')"},
        }) {
