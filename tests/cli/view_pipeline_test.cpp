@@ -99,6 +99,22 @@ TEST_F(ViewPipeline, EndingsSayWhatIsWritten) {
   EXPECT_EQ(json(with(kSizes, {"--out", "a.svg"}))["picture"], "a.svg");
 }
 
+TEST_F(ViewPipeline, PicturesGoToStandardOutputToo) {
+  EXPECT_EQ(run(with(kSizes, {"--format", "svg"})).out.substr(0, 4), "<svg");
+  EXPECT_EQ(run(with(kSizes, {"--format", "html"})).out.substr(0, 15), "<!doctype html>");
+  EXPECT_EQ(run(with(kSizes, {"--format", "svg", "--out", "f.svg"})).code, 0);
+  EXPECT_EQ(file("f.svg"), run(with(kSizes, {"--format", "svg"})).out);
+  EXPECT_NE(refusal(with(kSizes, {"--format", "png"})).find("a terminal shows no PNG"), std::string::npos);
+  EXPECT_NE(refusal(with(kSizes, {"--format", "svg", "--out", "f.html"})).find("name two formats"), std::string::npos);
+}
+
+// An option without a value is none that is left out.
+TEST_F(ViewPipeline, EmptyValuesAreRefused) {
+  for (const char* option : {"--out", "--iteration", "--write-data", "--data"}) {
+    EXPECT_NE(refusal(with(kSizes, {option, ""})).find(std::string(option) + ": needs a value"), std::string::npos);
+  }
+}
+
 TEST_F(ViewPipeline, PngNeedsItsProgram) {
   const ProgramResult result = run(with(kSizes, {"--out", "a.png"}));
   if (result.code == 0) {
