@@ -68,11 +68,6 @@ void profile_folder(RuleContext& context) {
   if (context.is_on("profile")) context.overrule("disable_tensorboard", {false}, "profile");
 }
 
-void tracking_service(RuleContext& context) {
-  if (context.is_on("disable_wandb") || context.variable("WANDB_API_KEY")) return;
-  context.note("disable_wandb", "WANDB_API_KEY is not set: Weights & Biases will ask for it, or stay silent");
-}
-
 constexpr Rule kRules[] = {
     {"asynchronous_save", "Saving in the background needs torch_dist and a persistent worker.", asynchronous_save},
     {"nothing_saved", "Without a folder to save in, how checkpoints are written is not read; said in a note.",
@@ -82,7 +77,6 @@ constexpr Rule kRules[] = {
     {"profile_steps", "A profile ends after it starts.", profile_steps},
     {"profile_ranks", "Profiled ranks exist.", profile_ranks},
     {"profile_folder", "A profile is written beside the curves, so it turns their folder on.", profile_folder},
-    {"tracking_service", "Weights & Biases needs its key in the environment; said in a note.", tracking_service},
 };
 
 }  // namespace

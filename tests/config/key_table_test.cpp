@@ -113,7 +113,7 @@ TEST(KeyTable, StatesByValue) {
 
 TEST(KeyTable, OtherKindsOfWorkAreRefusedAndTheirDetailsAreNot) {
   const auto is_planned = [](std::string_view key) { return find_key(key)->state == KeyState::kPlanned; };
-  for (const char* key : {"perform_rl_step", "retro_add_retriever", "vision_pretraining", "sft", "fim_data",
+  for (const char* key : {"perform_rl_step", "retro_add_retriever", "vision_pretraining", "sft",
                           "heterogeneous_layers_config_path", "hybrid_layer_pattern"}) {
     ASSERT_NE(find_key(key), nullptr) << key;
     EXPECT_TRUE(is_planned(key)) << key;
