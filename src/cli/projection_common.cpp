@@ -55,8 +55,9 @@ std::string routing_text(const MemoryInputs& inputs) {
   // Rows are whole: a ratio a row above what was asked for is no bound.
   const double counted = projection::counted_imbalance(inputs);
   if (counted >= asked) return fmt::format("the busiest rank's experts get {} times their share", asked);
-  return fmt::format("the busiest rank's experts get {:.4g} times their share (of {} asked for): no more rows can exist",
-                     counted, asked);
+  return fmt::format(
+      "the busiest rank's experts get {:.4g} times their share (of {} asked for): no more rows can exist", counted,
+      asked);
 }
 
 std::string counted_micro_batches(std::int64_t count) {
@@ -76,7 +77,8 @@ void add_projection_options(CLI::App& app, ProjectionOptions& options) {
   add_world_option(app, options.read.world_size);
   app.add_option("--gpu", options.gpu, "Device whose memory it must fit, by name")->type_name("NAME");
   app.add_option("--hbm", options.hbm, "Memory of a device instead")->type_name("SIZE");
-  app.add_option("--imbalance", options.imbalance, "Rows of the busiest rank's experts over the balanced number (default 1)")
+  app.add_option("--imbalance", options.imbalance,
+                 "Rows of the busiest rank's experts over the balanced number (default 1)")
       ->type_name("X");
 }
 

@@ -123,8 +123,7 @@ void require_countable(const Experiment& experiment, const MemoryInputs& inputs)
   if (spec.moe) {
     // No more ranks send than exchange rows.
     const double counted_imbalance = std::min(inputs.sharding.model.imbalance, real(inputs.sharding.model.expert));
-    const double rows =
-        real(spec.moe->router.top_k) * counted_imbalance * real(inputs.sharding.model.expert_tensor);
+    const double rows = real(spec.moe->router.top_k) * counted_imbalance * real(inputs.sharding.model.expert_tensor);
     width += rows * (3.0 * real(spec.moe->ffn_hidden_size) + 6.0 * real(spec.hidden_size)) +
              3.0 * real(spec.moe->shared_ffn_hidden_size) + 3.0 * real(spec.moe->router.num_experts);
   }
