@@ -62,10 +62,10 @@ std::string bars_text(const Projected& projected, const std::optional<projection
   return text + std::string(5 + column, ' ') + "^ " + limit + "\n";
 }
 
-/// The whole step where that is not too much to draw, else as much of it as the projection walks: groups of
+/// The whole step where its table is not too large, else as much of it as the projection walks: groups of
 /// micro-batches repeat, so that the rest would show the same again.
 schedule::Schedule drawn_table(const Projected& projected) {
-  constexpr std::int64_t kMostPasses = 20'000;
+  constexpr std::int64_t kMostPasses = 200'000;
   schedule::Request request = projected.inputs.schedule;
   const std::int64_t own = num_micro_batches(projected);
   if (own * request.num_ranks * request.num_chunks <= kMostPasses) {
@@ -87,10 +87,9 @@ std::vector<schedule::Held> held_by(const RankMemory& rank, const schedule::Sche
 }
 
 view::MemoryTimeline timeline_of(const Projected& projected) {
-  const schedule::Schedule table = schedule::build(projected.inputs.schedule);
+  const schedule::Schedule table = drawn_table(projected);
   const schedule::Timeline step = step_of(projected, table);
-  const std::int64_t own =
-      config::batch_plan(projected.resolution.experiment, projected.resolution.world.size).value().accumulation;
+  const std::int64_t own = num_micro_batches(projected);
   const int drawn = table.shape.num_micro_batches;
   view::MemoryTimeline timeline{.title = fmt::format("Activations of {} over a step", projected.name),
                                 .subtitle = layout_text(projected) + "; GiB, each rank's most behind its band",

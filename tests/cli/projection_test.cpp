@@ -71,6 +71,13 @@ TEST(ProjectionMemory, AsJsonEverythingAddsUp) {
     EXPECT_EQ(remedy["total_bytes"].get<std::int64_t>() + remedy["saved_bytes"].get<std::int64_t>(), most);
 }
 
+TEST(ProjectionMemory, SaysWhereAnImbalanceIsBounded) {
+  const Words lite = {"projection", "memory", "--config", kLite, "--imbalance"};
+  expect_holds(run_program(with(lite, {"2.5"})).out, {"the busiest rank's experts get 2.5 times their share\n"});
+  expect_holds(run_program(with(lite, {"100"})).out, {"get 8 times their share (of 100 asked for): no more rows can"});
+  EXPECT_EQ(json_of(with(lite, {"100"}))["layout"]["counted_imbalance"], 8.0);
+}
+
 TEST(ProjectionMemory, OneRankAndAllRanks) {
   const ProgramResult one = run_program(with(kMemory1T, {"--rank", "767"}));
   EXPECT_EQ(one.code, 0) << one.err;
@@ -252,6 +259,20 @@ TEST(ViewMemory, PicturesInEveryFormat) {
   expect_holds(layout.out, {"<!DOCTYPE html>", "<svg"});
 }
 
+// Curves cover the whole step, as the boxes of `view pipeline` do.
+TEST(ViewMemory, TheStepIsWhole) {
+  const std::string v3 =
+      std::string(PRIMUS_SOURCE_DIR) + "/examples/megatron/configs/MI355X/deepseek_v3-BF16-pretrain.yaml";
+  for (const Words& experiment : {Words{kLite}, Words{k1T, "--world-size", "768"}, Words{v3}}) {
+    const Words memory = with({"view", "memory", "--picture", "time", "--config"}, experiment);
+    const Json curves = json_of(memory)["timeline"];
+    const Json boxes = json_of(with({"view", "pipeline", "--config"}, experiment))["charts"][0];
+    EXPECT_EQ(curves["micro_batches"], boxes["micro_batches"]);
+    EXPECT_NEAR(curves["ranks"][0]["time"].back().get<double>(), boxes["ranks"][0]["end"].get<double>(), 1e-9);
+    EXPECT_EQ(run_program(memory).out.find(" micro-batches"), std::string::npos);
+  }
+}
+
 // The ending of --out says what is written; a dry run writes nothing.
 TEST(ViewMemory, EndingsChooseTheFormat) {
   const test::TestFolder folder;
@@ -304,7 +325,9 @@ TEST(Projection, EveryCommandOnEveryModelInMilliseconds) {
           Words{"projection", "memory", "--format", "json", "--config"}, Words{"projection", "compare"},
           Words{"view", "memory", "--config"}, Words{"view", "memory", "--out", page, "--config"},
           Words{"view", "layout", "--config"}, Words{"view", "layout", "--out", page, "--config"},
-          Words{"view", "pipeline", "--config"}, Words{"view", "pipeline", "--out", page, "--config"}}) {
+          Words{"view", "memory", "--picture", "time", "--config"}, Words{"view", "pipeline", "--config"},
+          Words{"view", "pipeline", "--out", page, "--config"},
+          Words{"view", "pipeline", "--format", "json", "--config"}}) {
       expect_within(50.0, with(command, experiment));
     }
   }

@@ -134,13 +134,23 @@ TEST(PipelineTextTest, ColoursEndWithTheirBar) {
 TEST(PipelineJsonTest, HoldsEveryBoxAndAction) {
   const schedule::Schedule table =
       schedule::build({.algorithm = schedule::Algorithm::kZb1p, .num_ranks = 2, .num_micro_batches = 3});
-  const auto json = pipeline_json(picture({chart(schedule::Algorithm::kZb1p, 2, 3, 1)}));
+  PipelinePicture drawn = picture({chart(schedule::Algorithm::kZb1p, 2, 3, 1)});
+  drawn.title = "a \"title\"\n";
+  const auto json = nlohmann::json::parse(pipeline_json(drawn, {&table, 1}, "keys"));
+  EXPECT_EQ(json["title"], drawn.title);
+  EXPECT_EQ(json["planned"], "keys");
   EXPECT_EQ(json["charts"][0]["ranks"].size(), 2U);
   EXPECT_EQ(json["charts"][0]["ranks"][1]["boxes"].size(), 9U);
   EXPECT_EQ(json["charts"][0]["ranks"][0]["boxes"][0]["kind"], "F");
-  const auto actions = actions_json(table);
+  const auto actions = json["charts"][0]["actions"];
   EXPECT_EQ(actions[0].size(), table.ranks[0].size());
   EXPECT_EQ(actions[0].back()["action"], "optimizer_step");
+  const auto held = json["charts"][0]["ranks"][1]["held"];
+  ASSERT_EQ(held.size(), drawn.charts[0].ranks[1].held.size());
+  EXPECT_EQ(held[0][0], drawn.charts[0].ranks[1].held[0].time);
+  const auto bare = nlohmann::json::parse(pipeline_json(drawn, {}, ""));
+  EXPECT_FALSE(bare.contains("planned"));
+  EXPECT_FALSE(bare["charts"][0].contains("actions"));
 }
 
 /// What the page's script does with packed boxes, once more.
