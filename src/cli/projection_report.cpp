@@ -122,6 +122,7 @@ Json inputs_json(const Projected& projected) {
   json["micro_batch_size"] = inputs.micro_batch.num_sequences;
   json["seq_length"] = inputs.micro_batch.seq_length;
   json["imbalance"] = inputs.sharding.model.imbalance;
+  json["counted_imbalance"] = projection::counted_imbalance(inputs);
   return json;
 }
 

@@ -50,4 +50,8 @@ MemoryInputs memory_inputs(const config::Experiment& experiment, std::int64_t wo
 MemoryInputs memory_inputs_on(const config::Experiment& experiment, std::int64_t world_size, double imbalance,
                               const layout::StageLayout& stages, const schedule::Request& schedule);
 
+/// The rows of the busiest rank's experts over the balanced number as they are counted: the imbalance that was asked
+/// for, as far as so many rows can exist.
+double counted_imbalance(const MemoryInputs& inputs);
+
 }  // namespace primus::projection

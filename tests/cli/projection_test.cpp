@@ -72,6 +72,13 @@ TEST(ProjectionMemory, AsJsonEverythingAddsUp) {
     EXPECT_EQ(remedy["total_bytes"].get<std::int64_t>() + remedy["saved_bytes"].get<std::int64_t>(), most);
 }
 
+TEST(ProjectionMemory, SaysWhereAnImbalanceIsBounded) {
+  const Words lite = {"projection", "memory", "--config", kLite, "--imbalance"};
+  expect_holds(run_program(with(lite, {"2.5"})).out, {"the busiest rank's experts get 2.5 times their share\n"});
+  expect_holds(run_program(with(lite, {"100"})).out, {"get 8 times their share (of 100 asked for): no more rows can"});
+  EXPECT_EQ(json_of(with(lite, {"100"}))["layout"]["counted_imbalance"], 8.0);
+}
+
 TEST(ProjectionMemory, OneRankAndAllRanks) {
   const ProgramResult one = run_program(with(kMemory1T, {"--rank", "767"}));
   EXPECT_EQ(one.code, 0) << one.err;

@@ -198,6 +198,25 @@ TEST(Memory, ImbalanceCostsRowsOfExperts) {
   EXPECT_THROW(plan_inputs("qwen3_30B_A3B", 8, words, std::nan("")), UserError);
 }
 
+TEST(Memory, ImbalanceIsBoundedByRowsThatExist) {
+  const auto total = [](const MemoryInputs& inputs) { return project_memory(inputs).worst().total(); };
+  const Words alone = {"--expert_model_parallel_size", "1", "--global_batch_size", "64"};
+  EXPECT_EQ(total(plan_inputs("qwen3_30B_A3B", 8, alone, 5.0)), total(plan_inputs("qwen3_30B_A3B", 8, alone)))
+      << "one rank's experts get every choice anyway";
+  // Eight ranks of 16 experts each, eight chosen: eight times the balanced number are all choices there are.
+  const Words eight = {"--expert_model_parallel_size", "8", "--global_batch_size", "64"};
+  const MemoryInputs most = plan_inputs("qwen3_30B_A3B", 8, eight, 8.0);
+  const MemoryInputs more = plan_inputs("qwen3_30B_A3B", 8, eight, 100.0);
+  EXPECT_EQ(total(more), total(most));
+  EXPECT_EQ(counted_imbalance(more), 8.0);
+  EXPECT_EQ(counted_imbalance(plan_inputs("qwen3_30B_A3B", 8, eight, 2.0)), 2.0);
+  // At most 1.5 times an even share of each sender's tokens; the mean is all that there are.
+  const Words bound = with(eight, {"--moe_expert_capacity_factor", "1.5"});
+  EXPECT_EQ(counted_imbalance(plan_inputs("qwen3_30B_A3B", 8, bound, 2.0)), 1.5);
+  const Words padded = with(bound, {"--moe_pad_expert_input_to_capacity", "true"});
+  EXPECT_EQ(total(plan_inputs("qwen3_30B_A3B", 8, padded, 2.0)), total(plan_inputs("qwen3_30B_A3B", 8, padded)));
+}
+
 // The layouts that the deep-dive suggests fit the devices that it names.
 TEST(Memory, TheSuggestedLayoutsFit) {
   struct Case {
