@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "config/loader.hpp"
+#include "projection/unmodelled.hpp"
 
 namespace primus::cli {
 namespace {
@@ -168,6 +169,9 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Planned& pl
   if (inputs.spec.moe) lines.emplace_back("routing", routing_text(inputs));
   if (const std::string planned = planned_text(planned_run.resolution); !planned.empty()) {
     lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
+  }
+  for (const projection::Unmodelled& setting : projection::unmodelled(planned_run.resolution.experiment)) {
+    lines.emplace_back("not counted", fmt::format("{}: counted as {}", setting.key, setting.counted_as));
   }
   return lines;
 }

@@ -11,6 +11,7 @@
 #include "cli/app.hpp"
 #include "cli/projection_report.hpp"
 #include "projection/sweep.hpp"
+#include "projection/verdict.hpp"
 
 namespace primus::cli {
 namespace {
@@ -108,7 +109,8 @@ std::string text_of(const std::vector<Row>& rows, const std::optional<projection
     const projection::RankMemory& rank = row.projected->memory.worst();
     const std::int64_t transient = rank.bytes(Category::kRemade) + rank.bytes(Category::kDispatch) +
                                    rank.bytes(Category::kCommunication) + rank.bytes(Category::kWorkingSet);
-    const std::string verdict = !device ? "" : rank.total() <= device->memory_bytes ? "  fits" : "  does not fit";
+    const std::string verdict =
+        !device ? "" : fmt::format("  {}", projection::name(projection::fit_of(rank, device->memory_bytes)));
     text +=
         fmt::format("{:<{}} {:>6} {:>8} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8}{}\n", row.label, width, rank.pipeline_rank,
                     gib_text(rank.bytes(Category::kParameters)), gib_text(rank.bytes(Category::kGradients)),

@@ -225,7 +225,7 @@ view::PicturePage memory_page(const Projected& projected, const std::optional<pr
   view::PicturePage page;
   page.title = fmt::format("Memory of {}", projected.name);
   page.facts = setting_lines(projected);
-  if (device) page.facts.emplace_back("verdict", verdict(projected.memory.worst().total(), *device));
+  if (device) page.facts.emplace_back("verdict", verdict(projected.memory.worst(), *device));
   if (pictures != MemoryPictures::kTime) page.pictures.push_back(memory_bars(projected, device));
   if (pictures != MemoryPictures::kBars) {
     page.pictures.push_back(view::memory_timeline_svg(timeline_of(projected)));

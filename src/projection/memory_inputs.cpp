@@ -76,11 +76,6 @@ schedule::Request schedule_of(const Experiment& experiment, const layout::StageL
   return request;
 }
 
-std::int64_t vocab_multiple(const Experiment& experiment) {
-  const bool is_padded = experiment.is_null("padded_vocab_size") && experiment.get_bool("pad_vocab_size");
-  return is_padded ? experiment.get_int("make_vocab_size_divisible_by") : 0;
-}
-
 OriginalsView originals_view(const Experiment& experiment) {
   using Attention = OriginalsView::Attention;
   using Recompute = OriginalsView::Recompute;
@@ -193,7 +188,6 @@ MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_s
       .schedule = schedule,
       .context_exchange = context_exchange(experiment),
       .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll,
-      .vocab_multiple = vocab_multiple(experiment),
       .original = originals_view(experiment)};
   require_countable(experiment, inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());

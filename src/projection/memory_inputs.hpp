@@ -35,7 +35,6 @@ struct MemoryInputs {
   schedule::Request schedule;
   ContextExchange context_exchange = ContextExchange::kRing;
   RowExchange row_exchange = RowExchange::kAllToAll;
-  std::int64_t vocab_multiple = 0;  // the padded vocabulary is one of it on every tensor rank; 0: it is as written
   OriginalsView original = {};
 };
 

@@ -79,6 +79,15 @@ TEST(ProjectionMemory, SaysWhereAnImbalanceIsBounded) {
   EXPECT_EQ(json_of(with(lite, {"100"}))["layout"]["counted_imbalance"], 8.0);
 }
 
+TEST(ProjectionMemory, NamesWhatIsNotCountedAndWhatWouldNotHelp) {
+  const Words lite = {"projection", "memory", "--config", kLite};
+  expect_holds(run_program(with(lite, {"--fp8", "hybrid"})).out, {"not counted", "fp8: counted as"});
+  EXPECT_EQ(json_of(with(lite, {"--fp8", "hybrid"}))["not_counted"][0]["key"], "fp8");
+  const Words oss = {"projection", "memory", "--config",
+                     kExamples + "/megatron/configs/MI355X/gpt_oss_20B-BF16-pretrain.yaml"};
+  expect_holds(run_program(oss).out, {"what would not", "--context_parallel_size 2"});
+}
+
 TEST(ProjectionMemory, OneRankAndAllRanks) {
   const ProgramResult one = run_program(with(kMemory1T, {"--rank", "767"}));
   EXPECT_EQ(one.code, 0) << one.err;
@@ -113,7 +122,7 @@ TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
   const std::string page = read_file(file);
   expect_holds(page, {"<!DOCTYPE html>", "<svg", "prefers-color-scheme: dark", "rank 23", "MI300X",
                       "Largest contributors", "activations: experts", "What would help", "--context_parallel_size 2",
-                      "fits: ", "largest: pipeline rank 0"});
+                      "fits barely: ", "largest: pipeline rank 0"});
   // A rank, or all of them, are told on a page as in text.
   EXPECT_EQ(run_program(with(kMemory1T, {"--rank", "767", "--out", file})).code, 0);
   expect_holds(read_file(file), {"rank 767: tensor 0, context 0, data 31, pipeline 23"});
