@@ -129,7 +129,8 @@ class OptionCheck {
         option.get_expected_max() == 1 && option.get_multi_option_policy() == CLI::MultiOptionPolicy::Throw;
     if (is_again && takes_one && told_.insert(&option).second) add(option, "is given twice", "one " + type_of(option));
     const bool has_next = position + 1 < words_.size() && !words_[position + 1].starts_with("--");
-    const bool has_value = equals == std::string::npos ? has_next : equals + 1 < word.size();
+    const bool has_value =
+        equals == std::string::npos ? has_next && !words_[position + 1].empty() : equals + 1 < word.size();
     if (!has_value) add(option, "needs a value", type_of(option));
     return equals == std::string::npos && has_next ? 1 : 0;
   }

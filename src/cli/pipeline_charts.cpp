@@ -37,6 +37,7 @@ struct Plan {
   Request request;
   schedule::Costs costs;
   std::optional<projection::MemoryInputs> memory = std::nullopt;  // nothing: activations are counted, not weighed
+  std::string note = "";                                          // what is not the experiment's own
 };
 
 std::vector<Algorithm> named_algorithms(const std::vector<std::string>& names) {
@@ -62,6 +63,25 @@ int chunks_for(Algorithm algorithm, int asked, int own) {
       break;
   }
   return asked > 0 ? asked : own > 1 ? own : 2;
+}
+
+/// Whether a schedule runs as many chunks a rank as were asked for.
+bool takes_chunks(Algorithm algorithm, int asked) {
+  return schedule::info(algorithm).chunks == schedule::ChunkRule::kMany || chunks_for(algorithm, asked, 1) == asked;
+}
+
+/// Chunks that no drawn schedule has would be an option without effect.
+void check_chunks(const std::vector<Algorithm>& chosen, int asked) {
+  const bool is_taken =
+      std::any_of(chosen.begin(), chosen.end(), [&](Algorithm algorithm) { return takes_chunks(algorithm, asked); });
+  if (asked == 0 || is_taken) return;
+  std::string names;
+  for (const schedule::AlgorithmInfo& row : schedule::algorithms()) {
+    if (takes_chunks(row.algorithm, asked)) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+  }
+  const int own = chunks_for(chosen.front(), 0, 1);
+  refuse("--chunks", fmt::format("{} has {} a rank", schedule::info(chosen.front()).name, view::counted(own, "chunk")),
+         fmt::format("{}, or --schedule {}", own, names), std::to_string(asked));
 }
 
 void check(const Request& request) {
@@ -110,12 +130,15 @@ void simulate(DrawnPipeline& drawn, const Plan& plan, const PipelineOptions& opt
   check(plan.request);
   const std::string name(schedule::info(plan.request.algorithm).name);
   add_chart(drawn, schedule::build(plan.request), plan, name);
+  drawn.picture.charts.back().note = plan.note;
   if (!options.better) return;
   if (const auto better = schedule::build_better(plan.request)) {
     add_chart(drawn, *better, plan, name + ", a shorter order within the same memory");
     drawn.picture.charts.back().formula_bubble.reset();
+    drawn.picture.charts.back().note = plan.note;
   } else {
-    drawn.picture.charts.back().note = "no shorter order is known within the same memory";
+    std::string& note = drawn.picture.charts.back().note;
+    note += fmt::format("{}no shorter order is known within the same memory", note.empty() ? "" : "; ");
   }
 }
 
@@ -162,27 +185,35 @@ DrawnPipeline draw_sizes(const PipelineOptions& options) {
   DrawnPipeline drawn;
   std::vector<Algorithm> chosen = named_algorithms(options.schedules);
   if (chosen.empty()) chosen.push_back(options.num_chunks > 1 ? Algorithm::kInterleaved : Algorithm::k1F1B);
+  check_chunks(chosen, options.num_chunks);
   drawn.picture.title = fmt::format("Pipeline of {}, {}", view::counted(options.num_ranks, "rank"),
                                     view::counted(options.num_micro_batches, "micro-batch"));
   for (const Algorithm algorithm : chosen) {
-    Plan plan{{.algorithm = algorithm,
-               .num_ranks = options.num_ranks,
-               .num_micro_batches = options.num_micro_batches,
-               .num_chunks = chunks_for(algorithm, options.num_chunks, 1)},
-              {}};
-    check(plan.request);
-    plan.costs = written_costs(schedule::shape_of(plan.request), options);
+    const Request request{.algorithm = algorithm,
+                          .num_ranks = options.num_ranks,
+                          .num_micro_batches = options.num_micro_batches,
+                          .num_chunks = chunks_for(algorithm, options.num_chunks, 1)};
+    check(request);
+    const Plan plan{request, written_costs(schedule::shape_of(request), options)};
     simulate(drawn, plan, options);
   }
   name_units(drawn, options, Basis::kSizes);
   return drawn;
 }
 
+/// Said of layers that were spread for the picture and do not divide: training refuses them unless a layout is written.
+std::string uneven_note(const config::Experiment& experiment, const layout::StageLayout& stages) {
+  const config::PipelineLayout own = layout::pipeline_layout(experiment);
+  if (own.num_stages() == stages.num_stages() || own.num_layers() % stages.num_stages() == 0) return "";
+  return fmt::format("{} on {} are uneven: a run needs pipeline_model_parallel_layout",
+                     view::counted(static_cast<int>(own.num_layers()), "layer"),
+                     view::counted(stages.num_stages(), "stage"));
+}
+
 /// The experiment's schedule, or another on the same model, ranks and micro-batches.
 Plan plan_for(const config::Resolution& resolution, const model::ModelSpec& spec, int num_micro_batches,
-              std::optional<Algorithm> other, const PipelineOptions& options) {
+              Algorithm algorithm, const PipelineOptions& options) {
   const config::Experiment& experiment = resolution.experiment;
-  const Algorithm algorithm = other.value_or(schedule::algorithm_of(experiment));
   const auto own_chunks = static_cast<int>(config::virtual_pipeline_size(experiment));
   const bool is_own = algorithm == schedule::algorithm_of(experiment) && options.num_chunks == 0;
   const int num_chunks = is_own ? own_chunks : chunks_for(algorithm, options.num_chunks, own_chunks);
@@ -197,6 +228,7 @@ Plan plan_for(const config::Resolution& resolution, const model::ModelSpec& spec
     plan.request.durations = schedule::durations_of(plan.costs);
   }
   check(plan.request);
+  plan.note = uneven_note(experiment, stages);
   if (!projection::memory_gap(spec)) {
     plan.memory = projection::memory_inputs_on(experiment, resolution.world.size, 1.0, stages, plan.request);
   }
@@ -215,10 +247,10 @@ DrawnPipeline draw_experiment(const PipelineOptions& options, const LaunchOption
   const auto num_micro_batches = static_cast<int>(batches->accumulation);
   DrawnPipeline drawn;
   drawn.picture.title = fmt::format("Pipeline of {}", experiment.exp_name);
-  if (options.schedules.empty()) {
-    simulate(drawn, plan_for(resolution, spec, num_micro_batches, std::nullopt, options), options);
-  }
-  for (const Algorithm algorithm : named_algorithms(options.schedules)) {
+  std::vector<Algorithm> chosen = named_algorithms(options.schedules);
+  if (chosen.empty()) chosen.push_back(schedule::algorithm_of(experiment));
+  check_chunks(chosen, options.num_chunks);
+  for (const Algorithm algorithm : chosen) {
     simulate(drawn, plan_for(resolution, spec, num_micro_batches, algorithm, options), options);
   }
   const auto gap = projection::memory_gap(spec);
@@ -233,16 +265,21 @@ DrawnPipeline draw_experiment(const PipelineOptions& options, const LaunchOption
 
 DrawnPipeline draw_data(const PipelineOptions& options) {
   DrawnPipeline drawn;
-  std::string iterations;
   for (const std::string& folder : options.data) {
     view::PpData data = view::read_pp_data(folder, options.iteration);
+    if (drawn.picture.charts.empty()) {
+      drawn.picture.time_unit = data.units.time;
+      drawn.picture.memory_unit = data.units.memory;
+    } else if (data.units.time != drawn.picture.time_unit || data.units.memory != drawn.picture.memory_unit) {
+      refuse("--data", fmt::format("{} is in other units than {}", folder, options.data.front()),
+             fmt::format("{} and {}", drawn.picture.time_unit, drawn.picture.memory_unit),
+             fmt::format("{} and {}", data.units.time, data.units.memory));
+    }
     data.chart.name += fmt::format(", iteration {}", data.iteration);
     drawn.picture.charts.push_back(std::move(data.chart));
   }
   drawn.picture.title = "Pipeline as it ran";
   drawn.picture.basis = "Times from the start of the iteration, as the ranks wrote them; idle is what no pass covers.";
-  drawn.picture.time_unit = "ms";
-  drawn.picture.memory_unit = "GB";
   return drawn;
 }
 
@@ -263,6 +300,10 @@ void check_sources(const PipelineOptions& options) {
                                 options.num_chunks > 0 || options.message > 0.0 || options.exchange > 0.0)) {
     refuse("--data", "draws what ran: there is nothing to simulate",
            "no --schedule, --chunks, --times, --message, --exchange or --better");
+  }
+  if (!options.times.empty() &&
+      std::all_of(options.times.begin(), options.times.end(), [](double t) { return t <= 0.0; })) {
+    refuse("--times", "nothing takes any time", "at least one above 0", "0,0,0");
   }
   if (options.data.empty() && !options.iteration.empty()) refuse("--iteration", "chooses among the files of --data");
   if (options.exchange > 0.0 && (options.read.config.empty() || !options.times.empty())) {

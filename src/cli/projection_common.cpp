@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "config/loader.hpp"
+#include "projection/unmodelled.hpp"
 
 namespace primus::cli {
 namespace {
@@ -49,6 +50,17 @@ std::string recompute_text(const MemoryInputs& inputs) {
   return text + " run again in backward";
 }
 
+std::string routing_text(const MemoryInputs& inputs) {
+  const double asked = inputs.sharding.model.imbalance;
+  if (asked == 1.0) return "balanced: every expert gets as many rows";
+  // Rows are whole: a ratio a row above what was asked for is no bound.
+  const double counted = projection::counted_imbalance(inputs);
+  if (counted >= asked) return fmt::format("the busiest rank's experts get {} times their share", asked);
+  return fmt::format(
+      "the busiest rank's experts get {:.4g} times their share (of {} asked for): no more rows can exist", counted,
+      asked);
+}
+
 std::string counted_micro_batches(std::int64_t count) {
   return count == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", format_count(count));
 }
@@ -66,7 +78,8 @@ void add_projection_options(CLI::App& app, ProjectionOptions& options) {
   add_world_option(app, options.read.world_size);
   app.add_option("--gpu", options.gpu, "Device whose memory it must fit, by name")->type_name("NAME");
   app.add_option("--hbm", options.hbm, "Memory of a device instead")->type_name("SIZE");
-  app.add_option("--imbalance", options.imbalance, "Rows of the busiest experts over the balanced number (default 1)")
+  app.add_option("--imbalance", options.imbalance,
+                 "Rows of the busiest rank's experts over the balanced number (default 1)")
       ->type_name("X");
 }
 
@@ -153,14 +166,12 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Planned& pl
   lines.emplace_back("state", state_text(inputs));
   std::string loss = inputs.loss_fusion == model::LossFusion::kFused ? "; fused loss" : "; unfused loss";
   lines.emplace_back("recompute", recompute_text(inputs) + loss);
-  const double imbalance = inputs.sharding.model.imbalance;
-  if (inputs.spec.moe) {
-    lines.emplace_back("routing", imbalance == 1.0
-                                      ? "balanced: every expert gets as many rows"
-                                      : fmt::format("the busiest experts get {} times their share", imbalance));
-  }
+  if (inputs.spec.moe) lines.emplace_back("routing", routing_text(inputs));
   if (const std::string planned = planned_text(planned_run.resolution); !planned.empty()) {
     lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
+  }
+  for (const projection::Unmodelled& setting : projection::unmodelled(planned_run.resolution.experiment)) {
+    lines.emplace_back("not counted", fmt::format("{}: counted as {}", setting.key, setting.counted_as));
   }
   return lines;
 }

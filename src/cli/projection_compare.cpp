@@ -11,6 +11,7 @@
 #include "cli/app.hpp"
 #include "cli/projection_report.hpp"
 #include "projection/sweep.hpp"
+#include "projection/verdict.hpp"
 
 namespace primus::cli {
 namespace {
@@ -67,6 +68,14 @@ Row row_of(const std::string& file, const std::string& label, const CompareOptio
   return row;
 }
 
+/// The file's name; the whole path where another of the files has the same name.
+std::string label_of(const std::string& file, const std::vector<std::string>& files) {
+  const auto stem = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
+  const auto alike =
+      std::count_if(files.begin(), files.end(), [&](const std::string& other) { return stem(other) == stem(file); });
+  return alike > 1 ? file : stem(file);
+}
+
 std::vector<Row> rows_of(const CompareOptions& options, const std::vector<std::string>& files,
                          const LaunchOptions& launch) {
   const std::vector<projection::SweepPoint> points = projection::sweep_points(options.axes);
@@ -77,7 +86,7 @@ std::vector<Row> rows_of(const CompareOptions& options, const std::vector<std::s
       overrides.insert(overrides.end(), point.words.begin(), point.words.end());
       std::string label = point.label;
       if (label.empty() || files.size() > 1) {
-        label = std::filesystem::path(file).stem().string() + (label.empty() ? "" : ": " + label);
+        label = label_of(file, files) + (label.empty() ? "" : ": " + label);
       }
       rows.push_back(row_of(file, label, options, std::move(overrides), launch));
     }
@@ -100,7 +109,8 @@ std::string text_of(const std::vector<Row>& rows, const std::optional<projection
     const projection::RankMemory& rank = row.projected->memory.worst();
     const std::int64_t transient = rank.bytes(Category::kRemade) + rank.bytes(Category::kDispatch) +
                                    rank.bytes(Category::kCommunication) + rank.bytes(Category::kWorkingSet);
-    const std::string verdict = !device ? "" : rank.total() <= device->memory_bytes ? "  fits" : "  does not fit";
+    const std::string verdict =
+        !device ? "" : fmt::format("  {}", projection::name(projection::fit_of(rank, device->memory_bytes)));
     text +=
         fmt::format("{:<{}} {:>6} {:>8} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8}{}\n", row.label, width, rank.pipeline_rank,
                     gib_text(rank.bytes(Category::kParameters)), gib_text(rank.bytes(Category::kGradients)),

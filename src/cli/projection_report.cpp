@@ -10,6 +10,8 @@
 #include "cli/projection_tree.hpp"
 #include "cli/terminal.hpp"
 #include "cli/view_memory.hpp"
+#include "projection/unmodelled.hpp"
+#include "projection/verdict.hpp"
 
 namespace primus::cli {
 namespace {
@@ -18,6 +20,10 @@ using projection::Category;
 using projection::MemoryInputs;
 using projection::RankMemory;
 using projection::Remedy;
+
+projection::Advice advice_for(const Projected& projected) {
+  return projection::advise(projected.resolution.experiment, projected.inputs, projected.memory);
+}
 
 std::string title(std::string_view text) {
   return coloured(text, Colour::kBold, stdout) + "\n";
@@ -70,9 +76,12 @@ std::string tree(const Projected& projected, const ReportRequest& request) {
 
 std::string coloured_verdict(const Projected& projected, const ReportRequest& request) {
   if (!request.device) return "";
-  const std::int64_t total = projected.memory.worst().total();
-  const Colour colour = total <= request.device->memory_bytes ? Colour::kGreen : Colour::kRed;
-  return coloured(verdict(total, *request.device), colour, stdout) + "\n";
+  const RankMemory& worst = projected.memory.worst();
+  const projection::Fit fit = projection::fit_of(worst, request.device->memory_bytes);
+  const Colour colour = fit == projection::Fit::kFits     ? Colour::kGreen
+                        : fit == projection::Fit::kBarely ? Colour::kYellow
+                                                          : Colour::kRed;
+  return coloured(verdict(worst, *request.device), colour, stdout) + "\n";
 }
 
 std::string contributor_lines(const RankMemory& rank) {
@@ -91,15 +100,19 @@ bool fits(const Remedy& remedy, const ReportRequest& request) {
   return request.device && remedy.total <= request.device->memory_bytes;
 }
 
-std::string remedy_lines(const std::vector<Remedy>& remedies, const ReportRequest& request) {
-  if (remedies.empty()) return "";
-  std::string text = title("what would help (GiB saved on the largest rank, and its new total)");
-  for (const Remedy& remedy : remedies) {
+std::string remedy_lines(const projection::Advice& advice, const ReportRequest& request) {
+  std::string text;
+  if (!advice.remedies.empty()) text += title("what would help (GiB saved on the largest rank, and its new total)");
+  for (const Remedy& remedy : advice.remedies) {
     text += fmt::format("  {:>7} -> {:>6}{}  {}\n", signed_gib(remedy.saved), gib_text(remedy.total),
                         fits(remedy, request) ? " fits"
                         : request.device      ? "     "
                                               : "",
-                        remedy.words);
+                        remedy.text());
+  }
+  if (!advice.others.empty()) text += title("what would not");
+  for (const projection::NoRemedy& other : advice.others) {
+    text += fmt::format("  {}\n      {}\n", other.words, visible(other.why));
   }
   return text;
 }
@@ -122,6 +135,7 @@ Json inputs_json(const Projected& projected) {
   json["micro_batch_size"] = inputs.micro_batch.num_sequences;
   json["seq_length"] = inputs.micro_batch.seq_length;
   json["imbalance"] = inputs.sharding.model.imbalance;
+  json["counted_imbalance"] = projection::counted_imbalance(inputs);
   return json;
 }
 
@@ -151,11 +165,19 @@ std::string verdict(std::int64_t total, const projection::Hardware& device) {
                      fits ? "left" : "too much");
 }
 
+std::string verdict(const RankMemory& rank, const projection::Hardware& device) {
+  const projection::Fit fit = projection::fit_of(rank, device.memory_bytes);
+  if (fit != projection::Fit::kBarely) return verdict(rank.total(), device);
+  return fmt::format("{}: {} of {} GiB on {}, {} GiB left; the estimates may be wrong by {}", projection::name(fit),
+                     gib_text(rank.total()), gib_text(device.memory_bytes), visible(device.name),
+                     gib_text(device.memory_bytes - rank.total()), gib_text(projection::uncertainty(rank)));
+}
+
 std::string memory_text(const Projected& projected, const ReportRequest& request) {
   std::string text = title(fmt::format("memory of {}", visible(projected.name)));
   for (const auto& [label, line] : setting_lines(projected)) text += fmt::format("  {:<11}{}\n", label, line);
   text += table(projected, request) + tree(projected, request) + contributor_lines(chosen(projected, request));
-  text += remedy_lines(projection::remedies(projected.inputs, projected.memory), request);
+  text += remedy_lines(advice_for(projected), request);
   return text + coloured_verdict(projected, request);
 }
 
@@ -183,10 +205,13 @@ std::string memory_report_page(const Projected& projected, const ReportRequest& 
                        .head = {"overrides", "saved", "total", "it costs"},
                        .rows = {},
                        .text_from = 3};
-  for (const Remedy& remedy : projection::remedies(projected.inputs, projected.memory)) {
-    help.rows.push_back({remedy.words, signed_gib(remedy.saved), gib_text(remedy.total), remedy.effect});
+  const projection::Advice advice = advice_for(projected);
+  for (const Remedy& remedy : advice.remedies) {
+    help.rows.push_back({remedy.text(), signed_gib(remedy.saved), gib_text(remedy.total), remedy.effect});
   }
-  for (view::PageTable* table : {&parts, &largest, &help}) page.tables.push_back(std::move(*table));
+  view::PageTable others{.title = "What would not", .head = {"overrides", "why"}, .rows = {}, .text_from = 1};
+  for (const projection::NoRemedy& other : advice.others) others.rows.push_back({other.words, other.why});
+  for (view::PageTable* table : {&parts, &largest, &help, &others}) page.tables.push_back(std::move(*table));
   return view::picture_page(page);
 }
 
@@ -228,6 +253,10 @@ Json memory_json(const Projected& projected, const ReportRequest& request) {
   json["layout"] = inputs_json(projected);
   json["planned"] = Json::array();
   for (const config::PlannedUse& use : projected.resolution.planned) json["planned"].push_back(use.key);
+  json["not_counted"] = Json::array();
+  for (const projection::Unmodelled& setting : projection::unmodelled(projected.resolution.experiment)) {
+    json["not_counted"].push_back({{"key", setting.key}, {"counted_as", setting.counted_as}});
+  }
   json["ranks"] = Json::array();
   if (request.rank) {
     json["rank"] = *request.rank;
@@ -246,17 +275,24 @@ Json memory_json(const Projected& projected, const ReportRequest& request) {
   if (request.device) {
     json["device"] = {{"name", request.device->name}, {"memory_bytes", request.device->memory_bytes}};
     json["fits"] = worst.total() <= request.device->memory_bytes;
+    json["verdict"] = projection::name(projection::fit_of(worst, request.device->memory_bytes));
+    json["uncertainty_bytes"] = projection::uncertainty(worst);
   }
   json["contributors"] = Json::array();
   for (const Contributor& one : largest_contributors(chosen(projected, request))) {
     json["contributors"].push_back({{"name", one.name}, {"bytes", one.bytes}});
   }
   json["remedies"] = Json::array();
-  for (const Remedy& remedy : projection::remedies(projected.inputs, projected.memory)) {
-    Json entry = {{"overrides", remedy.words}, {"saved_bytes", remedy.saved}, {"total_bytes", remedy.total}};
+  const projection::Advice advice = advice_for(projected);
+  for (const Remedy& remedy : advice.remedies) {
+    Json entry = {{"overrides", remedy.text()}, {"saved_bytes", remedy.saved}, {"total_bytes", remedy.total}};
     entry["cost"] = remedy.effect;
     if (request.device) entry["fits"] = fits(remedy, request);
     json["remedies"].push_back(std::move(entry));
+  }
+  json["no_remedies"] = Json::array();
+  for (const projection::NoRemedy& other : advice.others) {
+    json["no_remedies"].push_back({{"overrides", other.words}, {"why", other.why}});
   }
   return json;
 }

@@ -26,6 +26,9 @@ std::string rank_title(const Projected& projected, const ReportRequest& request)
 /// "fits: 182.6 of 288.0 GiB on MI355X, 105.4 GiB left".
 std::string verdict(std::int64_t total, const projection::Hardware& device);
 
+/// The same of our accounting, which knows how sure it is: "fits barely: ...".
+std::string verdict(const projection::RankMemory& rank, const projection::Hardware& device);
+
 std::string memory_text(const Projected& projected, const ReportRequest& request);
 Json memory_json(const Projected& projected, const ReportRequest& request);
 std::string memory_csv(const Projected& projected, const ReportRequest& request);

@@ -50,7 +50,8 @@ std::vector<TreeRow> component_tree(const RankMemory& rank) {
                    schedule::name(rank.peak_pass.kind), rank.peak_pass.micro_batch.value, rank.peak_pass.chunk.value)});
   add_activations(rank, rows);
   if (rank.remade > 0) rows.push_back({0, "made again", rank.remade, "while the largest part runs backward"});
-  rows.push_back({0, "dispatch and permute", rank.working.dispatch, "estimate"});
+  rows.push_back(
+      {0, "dispatch and permute", rank.working.dispatch, "estimate, where this and the working set together are most"});
   rows.push_back({0, "communication", rank.working.communication, "estimate"});
   rows.push_back({0, "working set", rank.working.compute, "estimate"});
   rows.push_back({0, "framework", rank.framework.total(),

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -35,6 +37,23 @@ std::string layout_text(const Projected& projected) {
                      schedule::info(projected.inputs.schedule.algorithm).name);
 }
 
+/// How many of a bar's cells each category gets: as near to its share as whole cells allow, the sum first.
+std::vector<std::size_t> cells_of(const RankMemory& rank, double cells_per_gib) {
+  std::vector<std::size_t> cells;
+  std::vector<std::pair<double, std::size_t>> rests;
+  std::size_t given = 0;
+  for (std::size_t i = 0; i < projection::kNumCategories; ++i) {
+    const double share = gib(rank.bytes(static_cast<Category>(i))) * cells_per_gib;
+    cells.push_back(static_cast<std::size_t>(share));
+    rests.emplace_back(share - std::floor(share), i);
+    given += cells.back();
+  }
+  std::stable_sort(rests.begin(), rests.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  const auto all = static_cast<std::size_t>(std::lround(gib(rank.total()) * cells_per_gib));
+  for (std::size_t i = 0; i < rests.size() && given < all; ++i, ++given) ++cells[rests[i].second];
+  return cells;
+}
+
 /// Bars of text, a row a rank.
 std::string bars_text(const Projected& projected, const std::optional<projection::Hardware>& device) {
   constexpr std::string_view kLetters = "PGOArdcwf";
@@ -49,11 +68,8 @@ std::string bars_text(const Projected& projected, const std::optional<projection
   text += "\n";
   for (const RankMemory& rank : projected.memory.ranks) {
     std::string bar;
-    double sum = 0.0;
-    for (int i = 0; i < projection::kNumCategories; ++i) {
-      sum += gib(rank.bytes(static_cast<Category>(i)));
-      bar.resize(static_cast<std::size_t>(sum / most * kColumns + 0.5), kLetters[static_cast<std::size_t>(i)]);
-    }
+    const std::vector<std::size_t> cells = cells_of(rank, kColumns / most);
+    for (std::size_t i = 0; i < cells.size(); ++i) bar.append(cells[i], kLetters[i]);
     text += fmt::format("{:>4} {:<{}} {:>7}\n", rank.pipeline_rank, bar, static_cast<int>(kColumns),
                         gib_text(rank.total()));
   }
@@ -63,10 +79,10 @@ std::string bars_text(const Projected& projected, const std::optional<projection
   return text + std::string(5 + column, ' ') + "^ " + limit + "\n";
 }
 
-/// The whole step where that is not too much to draw, else as much of it as the projection walks: groups of
+/// The whole step where its table is not too large, else as much of it as the projection walks: groups of
 /// micro-batches repeat, so that the rest would show the same again.
 schedule::Schedule drawn_table(const Projected& projected) {
-  constexpr std::int64_t kMostPasses = 20'000;
+  constexpr std::int64_t kMostPasses = 200'000;
   schedule::Request request = projected.inputs.schedule;
   const std::int64_t own = num_micro_batches(projected);
   if (own * request.num_ranks * request.num_chunks <= kMostPasses) {
@@ -88,10 +104,9 @@ std::vector<schedule::Held> held_by(const RankMemory& rank, const schedule::Sche
 }
 
 view::MemoryTimeline timeline_of(const Projected& projected) {
-  const schedule::Schedule table = schedule::build(projected.inputs.schedule);
+  const schedule::Schedule table = drawn_table(projected);
   const schedule::Timeline step = step_of(projected, table);
-  const std::int64_t own =
-      config::batch_plan(projected.resolution.experiment, projected.resolution.world.size).value().accumulation;
+  const std::int64_t own = num_micro_batches(projected);
   const int drawn = table.shape.num_micro_batches;
   view::MemoryTimeline timeline{.title = fmt::format("Activations of {} over a step", projected.name),
                                 .subtitle = layout_text(projected) + "; GiB, each rank's most behind its band",
@@ -210,7 +225,7 @@ view::PicturePage memory_page(const Projected& projected, const std::optional<pr
   view::PicturePage page;
   page.title = fmt::format("Memory of {}", projected.name);
   page.facts = setting_lines(projected);
-  if (device) page.facts.emplace_back("verdict", verdict(projected.memory.worst().total(), *device));
+  if (device) page.facts.emplace_back("verdict", verdict(projected.memory.worst(), *device));
   if (pictures != MemoryPictures::kTime) page.pictures.push_back(memory_bars(projected, device));
   if (pictures != MemoryPictures::kBars) {
     page.pictures.push_back(view::memory_timeline_svg(timeline_of(projected)));

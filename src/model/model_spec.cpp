@@ -373,11 +373,15 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 }  // namespace
 
+std::int64_t RouterSpec::expert_capacity(std::int64_t tokens) const {
+  if (!capacity) return tokens;
+  const double share = static_cast<double>(tokens * top_k) / static_cast<double>(num_experts);
+  return std::min(tokens, static_cast<std::int64_t>(std::ceil(share * capacity->factor)));
+}
+
 std::int64_t RouterSpec::num_expert_rows(std::int64_t tokens) const {
   if (!capacity) return tokens * top_k;
-  const double share = static_cast<double>(tokens * top_k) / static_cast<double>(num_experts);
-  const auto bound = static_cast<std::int64_t>(std::ceil(share * capacity->factor));
-  const std::int64_t rows = num_experts * std::min(tokens, bound);
+  const std::int64_t rows = num_experts * expert_capacity(tokens);
   return capacity->free_rows == ExpertCapacity::FreeRows::kKept ? rows : std::min(rows, tokens * top_k);
 }
 

@@ -134,6 +134,8 @@ struct RouterSpec {
   std::int64_t num_slopes(std::int64_t num_sequences) const {
     return !losses.has_balance() ? 0 : losses.seq_aux != 0.0 ? num_sequences : 1;
   }
+  /// Rows that one expert takes of `tokens` tokens at most; a token chooses it once.
+  std::int64_t expert_capacity(std::int64_t tokens) const;
   /// Rows that all experts together have room for.
   std::int64_t num_expert_rows(std::int64_t tokens) const;
 };

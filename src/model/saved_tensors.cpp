@@ -1,10 +1,10 @@
 #include "model/saved_tensors.hpp"
 
-#include <cmath>
 #include <functional>
 #include <numeric>
 
 #include "base/error.hpp"
+#include "model/expert_rows.hpp"
 
 namespace primus::model {
 
@@ -70,14 +70,6 @@ struct LocalTokens {
 LocalTokens local_tokens(BatchShape batch, const Sharding& sharding) {
   const std::int64_t inside = share(batch.num_tokens(), sharding.context);
   return {inside, share(inside, sharding.sequence_parts())};
-}
-
-/// Rows of this rank's experts: every rank of the exchange sends its tokens' choices, evenly but for the imbalance;
-/// expert-tensor ranks see each other's rows too.
-std::int64_t received_rows(const MoeSpec& moe, std::int64_t tokens, const Sharding& sharding) {
-  const std::int64_t balanced = moe.router.num_expert_rows(tokens) * sharding.expert_tensor;
-  if (sharding.imbalance == 1.0) return balanced;
-  return static_cast<std::int64_t>(std::ceil(static_cast<double>(balanced) * sharding.imbalance));
 }
 
 }  // namespace

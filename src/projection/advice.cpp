@@ -3,253 +3,140 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
+#include <variant>
 
 #include "base/error.hpp"
-#include "config/pipeline_layout.hpp"
+#include "config/key_table.hpp"
+#include "config/variation.hpp"
+#include "projection/changes.hpp"
 
 namespace primus::projection {
 namespace {
 
-/// One change; nothing where it is no change or is not legal.
-struct Change {
-  std::optional<MemoryInputs> inputs;
-  std::string words;
-  std::string effect;
-  bool is_layout = false;  // of ranks, not of what is kept
+using Words = std::vector<std::string>;
+
+/// A key without what stands before it: "--lr" and "modules.pre_trainer.overrides.lr" are lr.
+std::string plain_key(const std::string& key) {
+  return key.substr(key.find_last_of(".-") + 1);
+}
+
+std::string reason_of(const Problem& problem) {
+  std::string text = fmt::format("{}: {}", plain_key(problem.key), problem.message);
+  if (!problem.expected.empty()) text += fmt::format(" (expected {})", problem.expected);
+  return text;
+}
+
+/// The value that a problem proposes for its key: "nearest: 4" or "at most 32".
+std::optional<std::string> proposed_value(const Problem& problem) {
+  for (const auto& [text, opening] :
+       {std::pair(&problem.nearest, "nearest: "), std::pair(&problem.expected, "at most ")}) {
+    if (!text->starts_with(opening)) continue;
+    std::string value = text->substr(std::string_view(opening).size());
+    if (value.find(' ') == std::string::npos) return value;
+  }
+  return std::nullopt;
+}
+
+/// A setting that must follow a change; none if it is not a way of computing or a detail of a switch.
+std::optional<Words> companion(const Problem& problem, const Words& words) {
+  const std::string key = plain_key(problem.key);
+  const config::Key* row = config::find_key(key);
+  const std::string option = "--" + key;
+  if (!row || (row->impact == config::Impact::kMathematics && row->reading == config::Reading::kAlways)) {
+    return std::nullopt;
+  }
+  if (std::find(words.begin(), words.end(), option) != words.end()) return std::nullopt;
+  const auto value = proposed_value(problem);
+  if (!value) return std::nullopt;
+  return Words{option, *value};
+}
+
+/// Resolves and projects what is tried.
+class Trial {
+ public:
+  Trial(const config::Experiment& experiment, double imbalance) : experiment_(experiment), imbalance_(imbalance) {}
+
+  /// The remedy without its saving, or why it is none.
+  std::variant<Remedy, std::string> run(Words words, std::int64_t world_size) const {
+    constexpr int kMostCompanions = 3;
+    std::string why;
+    for (int i = 0; i <= kMostCompanions; ++i) {
+      try {
+        const config::Experiment changed = config::with_overrides(experiment_, words, {world_size, "what would help"});
+        const std::int64_t total = project_memory(memory_inputs(changed, world_size, imbalance_)).worst().total();
+        return Remedy{.words = std::move(words), .total = total};
+      } catch (const ConfigError& error) {
+        const Problem& problem = error.problems().front();
+        if (why.empty()) why = reason_of(problem);
+        const auto more = companion(problem, words);
+        if (!more) return why;
+        words.insert(words.end(), more->begin(), more->end());
+      } catch (const UserError& error) {
+        return why.empty() ? error.what() : why;
+      }
+    }
+    return why;
+  }
+
+ private:
+  const config::Experiment& experiment_;
+  double imbalance_ = 1.0;
 };
 
-/// Among how many ranks a grid divides state.
-model::StateParts data_parts(const layout::RankGrid& grid) {
-  return {.dense = grid.group_size(layout::GroupKind::kDataContext),
-          .expert = grid.group_size(layout::GroupKind::kExpertData)};
-}
-
-bool is_divided(const MemoryInputs& inputs) {
-  return inputs.sharding.optimizer.dense > 1 || inputs.sharding.optimizer.expert > 1;
-}
-
-/// The inputs on a grid of other sizes, with state divided over its groups.
-std::optional<MemoryInputs> on_grid(const MemoryInputs& inputs, const layout::GridSizes& sizes) {
-  const std::int64_t dense = sizes.tensor * sizes.context * sizes.pipeline;
-  const std::int64_t sparse = sizes.expert * sizes.expert_tensor * sizes.pipeline;
-  if (sizes.world % dense != 0 || sizes.world % sparse != 0) return std::nullopt;
-  MemoryInputs changed = inputs;
-  changed.grid = layout::RankGrid(sizes);
-  model::Sharding& sharding = changed.sharding.model;
-  sharding.tensor = sizes.tensor;
-  sharding.context = sizes.context;
-  sharding.expert = sizes.expert;
-  sharding.expert_tensor = sizes.expert_tensor;
-  const model::StateParts all = data_parts(changed.grid);
-  for (model::StateParts model::ResidentSharding::*part :
-       {&model::ResidentSharding::parameters, &model::ResidentSharding::gradients,
-        &model::ResidentSharding::optimizer}) {
-    const model::StateParts& before = inputs.sharding.*part;
-    if (before.dense > 1 || before.expert > 1) changed.sharding.*part = all;
+/// The first way of a change that is legal: on this world or, for layouts, on twice as many ranks.
+std::variant<Remedy, std::string> first_legal(const Trial& trial, const Change& change, std::int64_t world) {
+  std::string why;
+  for (const std::int64_t factor : {1, 2}) {
+    if (factor > 1 && change.kind != Change::Kind::kLayout) break;
+    for (std::size_t i = 0; i < change.ways.size(); ++i) {
+      std::variant<Remedy, std::string> result = trial.run(change.ways[i], factor * world);
+      if (auto* remedy = std::get_if<Remedy>(&result)) {
+        if (factor > 1) remedy->world_size = factor * world;
+        remedy->effect = change.effect;
+        return result;
+      }
+      // On enough ranks the reason is the change's own.
+      if (i == 0) why = std::get<std::string>(result);
+    }
   }
-  // The same global batch over fewer or more data ranks.
-  const double factor = static_cast<double>(inputs.grid.num_data()) / static_cast<double>(changed.grid.num_data());
-  changed.schedule.num_micro_batches =
-      std::max(1, static_cast<int>(static_cast<double>(inputs.schedule.num_micro_batches) * factor));
-  return changed;
-}
-
-Change more_context(const MemoryInputs& inputs) {
-  layout::GridSizes sizes = inputs.grid.sizes();
-  sizes.context *= 2;
-  const std::int64_t parts = 2 * sizes.context * inputs.sharding.model.sequence_parts();
-  if (inputs.micro_batch.seq_length % parts != 0) return {};
-  return {on_grid(inputs, sizes), fmt::format("--context_parallel_size {}", sizes.context),
-          "keys and values travel between context ranks", true};
-}
-
-Change more_experts(const MemoryInputs& inputs) {
-  layout::GridSizes sizes = inputs.grid.sizes();
-  if (!inputs.spec.moe) return {};
-  sizes.expert *= 2;
-  if (inputs.spec.moe->router.num_experts % sizes.expert != 0) return {};
-  return {on_grid(inputs, sizes), fmt::format("--expert_model_parallel_size {}", sizes.expert),
-          "rows travel among more ranks", true};
-}
-
-Change more_tensor(const MemoryInputs& inputs) {
-  layout::GridSizes sizes = inputs.grid.sizes();
-  const model::ModelSpec& spec = inputs.spec;
-  sizes.tensor *= 2;
-  const auto* gqa = std::get_if<model::GqaSpec>(&spec.attention);
-  const bool divides = spec.num_heads() % sizes.tensor == 0 && (!gqa || gqa->num_query_groups % sizes.tensor == 0) &&
-                       spec.dense_ffn_hidden_size % sizes.tensor == 0 && spec.hidden_size % sizes.tensor == 0 &&
-                       (!spec.moe || spec.moe->shared_ffn_hidden_size % sizes.tensor == 0) &&
-                       inputs.micro_batch.seq_length % (2 * sizes.context * sizes.tensor) == 0;
-  if (!divides) return {};
-  auto changed = on_grid(inputs, sizes);
-  if (changed) {
-    changed->sharding.model.sequence = model::Sharding::Sequence::kByTensor;
-    const std::int64_t multiple = inputs.vocab_multiple * sizes.tensor;
-    if (multiple > 0) changed->spec.padded_vocab_size = (spec.vocab_size + multiple - 1) / multiple * multiple;
-    if (changed->spec.padded_vocab_size % sizes.tensor != 0) return {};
-  }
-  return {std::move(changed),
-          fmt::format("--tensor_model_parallel_size {} --sequence_parallel true --expert_tensor_parallel_size {}",
-                      sizes.tensor, sizes.expert_tensor),
-          "two exchanges more in each half of a layer", true};
-}
-
-/// Groups and counts of layers begin anew on each stage: on other stages, other layers would run again.
-bool is_alike_on_every_stage(const model::RecomputeSpec& recompute) {
-  return std::adjacent_find(recompute.layers.begin(), recompute.layers.end(), std::not_equal_to<>()) ==
-         recompute.layers.end();
-}
-
-Change more_stages(const MemoryInputs& inputs) {
-  layout::GridSizes sizes = inputs.grid.sizes();
-  sizes.pipeline *= 2;
-  const std::int64_t layers = inputs.spec.num_layers();
-  const std::vector<int> by_stage = inputs.stages.layers_by_stage();
-  const bool is_even = std::all_of(by_stage.begin(), by_stage.end(), [&](int count) { return count == by_stage[0]; });
-  if (!is_even || layers % sizes.pipeline != 0 || inputs.stages.placement() == layout::StagePlacement::kV) return {};
-  if (!is_alike_on_every_stage(inputs.recompute)) return {};
-  // Chunks stay as small as they are, if they may.
-  const std::int64_t chunks = std::max<std::int64_t>(1, inputs.stages.num_chunks() / 2);
-  if (layers / sizes.pipeline % chunks != 0) return {};
-  auto changed = on_grid(inputs, sizes);
-  if (!changed) return {};
-  changed->stages =
-      layout::StageLayout(config::balanced_layout(layers, inputs.spec.num_mtp_layers, sizes.pipeline * chunks),
-                          static_cast<int>(sizes.pipeline), layout::StagePlacement::kRoundRobin);
-  schedule::Request& request = changed->schedule;
-  const bool is_plain =
-      request.algorithm == schedule::Algorithm::k1F1B || request.algorithm == schedule::Algorithm::kInterleaved;
-  request.num_ranks = static_cast<int>(sizes.pipeline);
-  request.num_chunks = static_cast<int>(chunks);
-  request.algorithm = chunks > 1 ? schedule::Algorithm::kInterleaved : schedule::Algorithm::k1F1B;
-  request.group = 0;
-  if (!is_plain || schedule::fault_of(request)) return {};
-  std::string words = fmt::format("--pipeline_model_parallel_size {}", sizes.pipeline);
-  words += chunks > 1 ? fmt::format(" --num_virtual_stages_per_pipeline_rank {}", chunks)
-                      : std::string(" --num_virtual_stages_per_pipeline_rank null");
-  if (inputs.schedule.group != 0) words += " --microbatch_group_size_per_vp_stage null";
-  return {std::move(changed), words, "a longer pipeline: more bubble", true};
-}
-
-Change smaller_micro_batch(const MemoryInputs& inputs) {
-  if (inputs.micro_batch.num_sequences % 2 != 0) return {};
-  MemoryInputs changed = inputs;
-  changed.micro_batch.num_sequences /= 2;
-  changed.schedule.num_micro_batches *= 2;
-  return {std::move(changed), fmt::format("--micro_batch_size {}", inputs.micro_batch.num_sequences / 2),
-          "smaller products"};
-}
-
-Change fused_loss(const MemoryInputs& inputs) {
-  if (inputs.loss_fusion == model::LossFusion::kFused) return {};
-  MemoryInputs changed = inputs;
-  changed.loss_fusion = model::LossFusion::kFused;
-  return {std::move(changed), "--cross_entropy_loss_fusion true --cross_entropy_fusion_impl te", "none"};
-}
-
-bool recomputes(const MemoryInputs& inputs) {
-  return !inputs.recompute.layers.empty();
-}
-
-Change some_again(const MemoryInputs& inputs) {
-  if (recomputes(inputs) || !inputs.recompute.modules.empty()) return {};
-  MemoryInputs changed = inputs;
-  const bool is_mla = std::holds_alternative<model::MlaSpec>(inputs.spec.attention);
-  changed.recompute.modules = {model::RecomputeModule::kCoreAttention};
-  if (is_mla) changed.recompute.modules.push_back(model::RecomputeModule::kMlaUpProjection);
-  return {
-      std::move(changed),
-      fmt::format("--recompute_granularity selective --recompute_modules [core_attn{}]", is_mla ? ",mla_up_proj" : ""),
-      "attention runs twice"};
-}
-
-Change experts_again(const MemoryInputs& inputs) {
-  if (recomputes(inputs) || !inputs.spec.moe || inputs.recompute.has(model::RecomputeModule::kMoe)) return {};
-  MemoryInputs changed = inputs;
-  changed.recompute.modules.push_back(model::RecomputeModule::kMoe);
-  std::string modules;
-  for (const model::RecomputeModule module : changed.recompute.modules) {
-    modules += (modules.empty() ? "" : ",") + std::string(model::name(module));
-  }
-  return {std::move(changed), fmt::format("--recompute_granularity selective --recompute_modules [{}]", modules),
-          "routing, dispatch and experts run twice"};
-}
-
-Change all_again(const MemoryInputs& inputs) {
-  if (recomputes(inputs)) return {};
-  MemoryInputs changed = inputs;
-  changed.recompute.modules.clear();
-  changed.recompute.layers.assign(static_cast<std::size_t>(inputs.spec.num_layers() + inputs.spec.num_mtp_layers),
-                                  model::LayerRecompute::kAllButInput);
-  return {std::move(changed), "--recompute_granularity full --recompute_method uniform --recompute_num_layers 1",
-          "every layer runs twice: a third more arithmetic"};
-}
-
-/// Wants the distributed optimizer besides.
-Change narrow_moments(const MemoryInputs& inputs, DType type) {
-  if (size_bytes(inputs.policy.first_moment) <= size_bytes(type)) return {};
-  MemoryInputs changed = inputs;
-  changed.policy.first_moment = changed.policy.second_moment = type;
-  std::string words =
-      fmt::format("--use_precision_aware_optimizer true --exp_avg_dtype {0} --exp_avg_sq_dtype {0}", name(type));
-  if (inputs.policy.main_gradients != DType::kFloat32) {
-    words += fmt::format(" --main_grads_dtype {}", name(inputs.policy.main_gradients));
-  }
-  if (!is_divided(inputs)) {
-    changed.sharding.optimizer = data_parts(inputs.grid);
-    words += " --use_distributed_optimizer true";
-  }
-  return {std::move(changed), words, "coarser moments"};
-}
-
-Change narrow_gradients(const MemoryInputs& inputs) {
-  if (size_bytes(inputs.policy.main_gradients) <= size_bytes(DType::kBFloat16)) return {};
-  if (inputs.policy.parameters == DType::kFloat32) return {};
-  MemoryInputs changed = inputs;
-  changed.policy.main_gradients = DType::kBFloat16;
-  return {std::move(changed), "--grad_reduce_in_bf16 true", "coarser sums over micro-batches"};
-}
-
-Change divided_state(const MemoryInputs& inputs) {
-  if (is_divided(inputs) || inputs.grid.group_size(layout::GroupKind::kDataContext) == 1) return {};
-  MemoryInputs changed = inputs;
-  changed.sharding.optimizer = data_parts(inputs.grid);
-  return {std::move(changed), "--use_distributed_optimizer true", "parameters are gathered each step"};
-}
-
-std::vector<Change> changes(const MemoryInputs& inputs) {
-  return {more_context(inputs),
-          more_tensor(inputs),
-          more_experts(inputs),
-          more_stages(inputs),
-          fused_loss(inputs),
-          some_again(inputs),
-          experts_again(inputs),
-          all_again(inputs),
-          divided_state(inputs),
-          narrow_gradients(inputs),
-          narrow_moments(inputs, DType::kBFloat16),
-          narrow_moments(inputs, DType::kFloat8),
-          smaller_micro_batch(inputs)};
+  return why;
 }
 
 }  // namespace
 
-std::vector<Remedy> remedies(const MemoryInputs& inputs, const MemoryProjection& projection) {
-  const std::int64_t before = projection.worst().total();
-  std::vector<Remedy> all;
-  for (const Change& change : changes(inputs)) {
-    if (!change.inputs) continue;
-    const std::int64_t total = project_memory(*change.inputs).worst().total();
-    // A change of layout is told even where it does not help: it is what people try.
-    if (total >= before && !change.is_layout) continue;
-    all.push_back({change.words, total, before - total, change.effect});
+std::string Remedy::text() const {
+  std::string text = world_size == 0 ? "" : fmt::format("--world-size {}", world_size);
+  for (const std::string& word : words) {
+    const bool is_for_shells = word.find_first_of("|*(") != std::string::npos;
+    text += text.empty() ? "" : " ";
+    text += is_for_shells ? fmt::format("'{}'", word) : word;
   }
-  std::stable_sort(all.begin(), all.end(), [](const Remedy& a, const Remedy& b) { return a.saved > b.saved; });
-  return all;
+  return text;
+}
+
+Advice advise(const config::Experiment& experiment, const MemoryInputs& inputs, const MemoryProjection& projection) {
+  const std::int64_t before = projection.worst().total();
+  const Trial trial(experiment, inputs.sharding.model.imbalance);
+  Advice advice;
+  for (const Change& change : changes(inputs)) {
+    std::variant<Remedy, std::string> result = first_legal(trial, change, inputs.grid.sizes().world);
+    auto* remedy = std::get_if<Remedy>(&result);
+    if (!remedy) {
+      advice.others.push_back({Remedy{.words = change.ways.front()}.text(), std::get<std::string>(result)});
+      continue;
+    }
+    remedy->saved = before - remedy->total;
+    // A change of layout is told even where it does not help: it is what people try.
+    if (remedy->saved <= 0 && change.kind != Change::Kind::kLayout) {
+      advice.others.push_back({remedy->text(), "saves nothing here"});
+      continue;
+    }
+    advice.remedies.push_back(std::move(*remedy));
+  }
+  std::stable_sort(advice.remedies.begin(), advice.remedies.end(),
+                   [](const Remedy& a, const Remedy& b) { return a.saved > b.saved; });
+  return advice;
 }
 
 }  // namespace primus::projection

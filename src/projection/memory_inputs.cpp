@@ -76,11 +76,6 @@ schedule::Request schedule_of(const Experiment& experiment, const layout::StageL
   return request;
 }
 
-std::int64_t vocab_multiple(const Experiment& experiment) {
-  const bool is_padded = experiment.is_null("padded_vocab_size") && experiment.get_bool("pad_vocab_size");
-  return is_padded ? experiment.get_int("make_vocab_size_divisible_by") : 0;
-}
-
 OriginalsView originals_view(const Experiment& experiment) {
   using Attention = OriginalsView::Attention;
   using Recompute = OriginalsView::Recompute;
@@ -121,8 +116,9 @@ void require_countable(const Experiment& experiment, const MemoryInputs& inputs)
     width += 4.0 * real(gqa.num_fused_heads()) * real(gqa.head_dim);
   }
   if (spec.moe) {
-    const double rows =
-        real(spec.moe->router.top_k) * inputs.sharding.model.imbalance * real(inputs.sharding.model.expert_tensor);
+    // No more ranks send than exchange rows.
+    const double counted_imbalance = std::min(inputs.sharding.model.imbalance, real(inputs.sharding.model.expert));
+    const double rows = real(spec.moe->router.top_k) * counted_imbalance * real(inputs.sharding.model.expert_tensor);
     width += rows * (3.0 * real(spec.moe->ffn_hidden_size) + 6.0 * real(spec.hidden_size)) +
              3.0 * real(spec.moe->shared_ffn_hidden_size) + 3.0 * real(spec.moe->router.num_experts);
   }
@@ -192,11 +188,21 @@ MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_s
       .schedule = schedule,
       .context_exchange = context_exchange(experiment),
       .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll,
-      .vocab_multiple = vocab_multiple(experiment),
       .original = originals_view(experiment)};
   require_countable(experiment, inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());
   return inputs;
+}
+
+double counted_imbalance(const MemoryInputs& inputs) {
+  if (!inputs.spec.moe) return 1.0;
+  const auto rows = [&](const model::Sharding& sharding) {
+    const model::SavedDeclaration moe = model::moe_saved(inputs.spec, inputs.policy, inputs.micro_batch, sharding);
+    return static_cast<double>(moe.tensors[model::MoeSlot::kPreActivation].shape[0]);
+  };
+  model::Sharding balanced = inputs.sharding.model;
+  balanced.imbalance = 1.0;
+  return rows(inputs.sharding.model) / rows(balanced);
 }
 
 }  // namespace primus::projection

@@ -35,7 +35,6 @@ struct MemoryInputs {
   schedule::Request schedule;
   ContextExchange context_exchange = ContextExchange::kRing;
   RowExchange row_exchange = RowExchange::kAllToAll;
-  std::int64_t vocab_multiple = 0;  // the padded vocabulary is one of it on every tensor rank; 0: it is as written
   OriginalsView original = {};
 };
 
@@ -49,5 +48,9 @@ MemoryInputs memory_inputs(const config::Experiment& experiment, std::int64_t wo
 /// The same run with its layers on these stages, under this schedule.
 MemoryInputs memory_inputs_on(const config::Experiment& experiment, std::int64_t world_size, double imbalance,
                               const layout::StageLayout& stages, const schedule::Request& schedule);
+
+/// The rows of the busiest rank's experts over the balanced number as they are counted: the imbalance that was asked
+/// for, as far as so many rows can exist.
+double counted_imbalance(const MemoryInputs& inputs);
 
 }  // namespace primus::projection

@@ -145,14 +145,29 @@ std::int64_t gradient_window(const MemoryInputs& inputs, int layer) {
   return elements * size_bytes(inputs.policy.statistics);
 }
 
+/// Where parameters are divided, a layer's are gathered for its pass and the next layer's beside them; where gradients
+/// are, a layer's whole gradients wait to be divided.
+std::int64_t gathered_bytes(const MemoryInputs& inputs, int layer) {
+  const auto is_divided = [](const model::StateParts& parts) { return parts.dense > 1 || parts.expert > 1; };
+  std::int64_t elements = 0;
+  for (const model::ParameterDescriptor& parameter : model::layer_parameters(inputs.spec, layer)) {
+    elements += model::local_elements(parameter, inputs.sharding.model);
+  }
+  std::int64_t bytes = is_divided(inputs.sharding.parameters) ? 2 * elements * size_bytes(inputs.policy.parameters) : 0;
+  bytes += is_divided(inputs.sharding.gradients) ? elements * size_bytes(inputs.policy.main_gradients) : 0;
+  return bytes;
+}
+
 }  // namespace
 
 WorkingSet working_set(const MemoryInputs& inputs, const std::vector<model::StageContent>& chunks) {
   WorkingSet set;
   std::int64_t window = 0;
+  std::int64_t gathered = 0;
   const auto visit = [&](int layer) {
     take_larger(layer_set(inputs, layer), set);
     window = std::max(window, gradient_window(inputs, layer));
+    gathered = std::max(gathered, gathered_bytes(inputs, layer));
   };
   for (const model::StageContent& chunk : chunks) {
     // Layers of a kind are alike.
@@ -167,6 +182,7 @@ WorkingSet working_set(const MemoryInputs& inputs, const std::vector<model::Stag
     if (chunk.output == model::Part::kPresent) take_larger({0, 0, output_compute(inputs)}, set);
   }
   set.compute += window;
+  set.communication += gathered;
   if (inputs.stages.num_ranks() > 1) set.communication += 4 * sizes_of(inputs).residual;  // in and out, both ways
   return set;
 }

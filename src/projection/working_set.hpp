@@ -8,9 +8,10 @@
 namespace primus::projection {
 
 struct WorkingSet {
-  std::int64_t dispatch = 0;       // rows gathered, sent and returned, in the layer that holds most
-  std::int64_t communication = 0;  // messages between stages, gathered sequences, keys and values of context ranks
-  std::int64_t compute = 0;        // everything else
+  std::int64_t dispatch = 0;  // rows gathered, sent and returned, in the layer that holds most
+  std::int64_t communication =
+      0;                     // between stages, gathered sequences and parameters, keys and values of context ranks
+  std::int64_t compute = 0;  // everything else
 };
 
 /// The largest of one pass over these chunks of a rank.

@@ -1,15 +1,17 @@
 #pragma once
-// Pipelines for programs: figures, and every box of every rank.
-#include <nlohmann/json_fwd.hpp>
+// Pipelines for programs: figures, every box of every rank, and the tables of actions. Written as text at once: a step
+// of DeepSeek-V3 is 65,000 objects.
+#include <span>
+#include <string>
 
 #include "view/pipeline_chart.hpp"
 
 namespace primus::view {
 
-/// {"title", "time_unit", "memory_unit", "charts": [{"name", ..., "ranks": [{..., "boxes": [...], "held": [...]}]}]}.
-nlohmann::ordered_json pipeline_json(const PipelinePicture& picture);
-
-/// The table of actions that a chart was simulated from: rank by rank, messages and all.
-nlohmann::ordered_json actions_json(const schedule::Schedule& schedule);
+/// {"ok", "title", "time_unit", "memory_unit", "planned", "charts": [{"name", ..., "ranks": [{..., "boxes": [...],
+/// "held": [...]}], "actions": [[...]]}]}, a box and an action a line. `tables` are those that the charts were
+/// simulated from, in their order; empty: files of a run. "planned" is left out where `planned` is "".
+std::string pipeline_json(const PipelinePicture& picture, std::span<const schedule::Schedule> tables,
+                          const std::string& planned);
 
 }  // namespace primus::view

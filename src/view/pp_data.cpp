@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +15,8 @@
 #include "base/files.hpp"
 #include "base/visible.hpp"
 #include "schedule/algorithms.hpp"
+#include "view/pipeline_labels.hpp"
+#include "view/pp_passes.hpp"
 
 namespace primus::view {
 namespace {
@@ -79,11 +82,17 @@ double time_in(const std::filesystem::path& file, const std::string& key, const 
   return value.get<double>();
 }
 
+struct Sizes {
+  int num_ranks = 0;          // 0: as many as there are files
+  int num_chunks = 0;         // 0: as many as the boxes name, at least 1
+  int num_micro_batches = 0;  // 0: as many as there are
+};
+
 /// One rank's record of one iteration.
 class Record {
  public:
-  Record(const std::filesystem::path& file, const std::string& iteration, const Json& json)
-      : file_(file), iteration_(iteration), json_(json) {
+  Record(const std::filesystem::path& file, const std::string& iteration, const Json& json, const Sizes& sizes)
+      : file_(file), iteration_(iteration), json_(json), sizes_(sizes) {
     if (!json.is_object()) refuse(file, iteration, "is no object", "an object", shown(json));
   }
 
@@ -97,9 +106,22 @@ class Record {
     return rank;
   }
 
-  bool has_ids() const {
-    const auto ids = json_.find("fwd_minibatch");
-    return ids != json_.end() && ids->is_array() && !ids->empty();
+  /// Whether the boxes say which they are: all of them or none; nothing where there is no box.
+  std::optional<Numbers> numbers() const {
+    std::optional<Numbers> all;
+    std::string_view first;
+    for (const KindName& row : kKinds) {
+      const std::optional<Numbers> numbers = numbers_of(row.prefix);
+      if (!numbers) continue;
+      if (all && *all != *numbers) {
+        const bool is_here = *numbers == Numbers::kWritten;
+        refuse(file_, key(fmt::format("{}_minibatch", is_here ? first : row.prefix)),
+               fmt::format("names no micro-batches, and {}_minibatch does", is_here ? row.prefix : first));
+      }
+      if (!all) first = row.prefix;
+      all = numbers;
+    }
+    return all;
   }
 
  private:
@@ -124,6 +146,33 @@ class Record {
     return ids[index].get<int>();
   }
 
+  /// A list of numbers is there for every box or for none.
+  Numbers list_of_numbers(std::string_view prefix, std::string_view name) const {
+    const std::size_t num_boxes = array(prefix, "start").size();
+    const std::size_t num_numbers = array(prefix, name).size();
+    if (num_numbers != 0 && num_numbers != num_boxes) {
+      refuse(file_, key(fmt::format("{}_{}", prefix, name)), fmt::format("{}_start has another length", prefix),
+             fmt::format("{} numbers or none", num_boxes), std::to_string(num_numbers));
+    }
+    return num_numbers == 0 ? Numbers::kMissing : Numbers::kWritten;
+  }
+
+  std::optional<Numbers> numbers_of(std::string_view prefix) const {
+    const Numbers micro_batches = list_of_numbers(prefix, "minibatch");
+    const Numbers chunks = list_of_numbers(prefix, "chunk");
+    if (array(prefix, "start").empty()) return std::nullopt;
+    const bool needs_chunks = sizes_.num_chunks > 1 && micro_batches == Numbers::kWritten;
+    if (needs_chunks && chunks == Numbers::kMissing) {
+      refuse(file_, key(fmt::format("{}_chunk", prefix)), fmt::format("is missing, and {}_minibatch is there", prefix),
+             "the chunk of every box");
+    }
+    if (chunks == Numbers::kWritten && micro_batches == Numbers::kMissing) {
+      refuse(file_, key(fmt::format("{}_minibatch", prefix)), fmt::format("is missing, and {}_chunk is there", prefix),
+             "the micro-batch of every box");
+    }
+    return micro_batches;
+  }
+
   void add_boxes(ChartRank& rank, const KindName& row) const {
     const Json& starts = array(row.prefix, "start");
     const Json& ends = array(row.prefix, "end");
@@ -135,8 +184,9 @@ class Record {
     for (std::size_t i = 0; i < starts.size(); ++i) {
       Box box{.start = time_in(file_, key(fmt::format("{}_start[{}]", row.prefix, i)), starts[i]),
               .end = time_in(file_, key(fmt::format("{}_end[{}]", row.prefix, i)), ends[i]),
-              .micro_batch = id(row.prefix, "minibatch", i, kMaxCount),
-              .chunk = id(row.prefix, "chunk", i, kMaxChunks - 1),
+              .micro_batch = id(row.prefix, "minibatch", i,
+                                sizes_.num_micro_batches > 0 ? sizes_.num_micro_batches - 1 : kMaxCount),
+              .chunk = id(row.prefix, "chunk", i, (sizes_.num_chunks > 0 ? sizes_.num_chunks : kMaxChunks) - 1),
               .kind = row.kind};
       if (box.end < box.start) {
         refuse(file_, key(fmt::format("{}_end[{}]", row.prefix, i)), "a box ends before it begins",
@@ -149,12 +199,17 @@ class Record {
   const std::filesystem::path& file_;
   const std::string& iteration_;
   const Json& json_;
+  const Sizes& sizes_;
 };
 
+/// Whose order the numbers of boxes are that have none.
+enum class NumberedBy { kMegatron, kPlace };
+
 /// Micro-batches and chunks in Megatron's own order, for files without them. A rank whose boxes are not as many as that
-/// order has keeps the order in which they stand.
-void number_boxes(ChartRank& rank, int index, const schedule::Schedule* schedule) {
-  for (const BoxKind kind : {BoxKind::kForward, BoxKind::kBackward}) {
+/// order has keeps the order in which they stand. Weight gradients follow the order of their backwards.
+NumberedBy number_boxes(ChartRank& rank, int index, const schedule::Schedule* schedule) {
+  NumberedBy by = NumberedBy::kMegatron;
+  for (const BoxKind kind : {BoxKind::kForward, BoxKind::kBackward, BoxKind::kWeightGrad}) {
     std::vector<Box*> boxes;
     for (Box& box : rank.boxes) {
       if (box.kind == kind) boxes.push_back(&box);
@@ -171,7 +226,9 @@ void number_boxes(ChartRank& rank, int index, const schedule::Schedule* schedule
       boxes[i]->micro_batch = fits ? actions[i].micro_batch.value : static_cast<int>(i);
       boxes[i]->chunk = fits ? actions[i].chunk.value : 0;
     }
+    if (!fits && !boxes.empty()) by = NumberedBy::kPlace;
   }
+  return by;
 }
 
 std::optional<schedule::Schedule> megatrons_order(int num_ranks, int num_chunks, int num_micro_batches) {
@@ -200,20 +257,40 @@ std::vector<std::string> keys_of(const Json& json) {
   return keys;
 }
 
-struct Sizes {
-  int num_ranks = 0;  // 0: as many as there are files
-  int num_chunks = 1;
-  int num_micro_batches = 0;  // 0: as many as there are
+/// A unit's name, as --write-data leaves it.
+std::string unit_in(const std::filesystem::path& file, const Json& json, std::string_view name,
+                    const std::string& missing) {
+  constexpr std::size_t kMaxLetters = 16;
+  const auto found = json.find(name);
+  if (found == json.end() || found->is_null()) return missing;
+  const std::string text = found->is_string() ? found->get<std::string>() : "";
+  const bool is_name = std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+  if (text.empty() || text.size() > kMaxLetters || !is_name) {
+    refuse(file, found.key(), "is no unit", fmt::format("1 to {} letters", kMaxLetters), shown(*found));
+  }
+  return text;
+}
+
+Sizes sizes_in(const std::filesystem::path& file, const Json& json) {
+  return {.num_ranks = count_in(file, json, "pp_size", "pp_size", 0),
+          .num_chunks = count_in(file, json, "vp_size", "vpp_size", 0, kMaxChunks),
+          .num_micro_batches = count_in(file, json, "num_mbs", "micro_batches", 0)};
+}
+
+/// What config.json says; a folder without one is read by its files alone.
+struct Frame {
+  Sizes sizes;
+  PpUnits units;
 };
 
-Sizes sizes_of(const std::filesystem::path& folder) {
+Frame frame_of(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return {};
   const Json json = read_json(file);
-  return {.num_ranks = count_in(file, json, "pp_size", "pp_size", 0),
-          .num_chunks = count_in(file, json, "vp_size", "vpp_size", 1, kMaxChunks),
-          .num_micro_batches = count_in(file, json, "num_mbs", "micro_batches", 0)};
+  const PpUnits usual;
+  return {sizes_in(file, json),
+          {unit_in(file, json, "time_unit", usual.time), unit_in(file, json, "memory_unit", usual.memory)}};
 }
 
 std::filesystem::path rank_file(const std::filesystem::path& folder, int rank) {
@@ -229,29 +306,50 @@ std::string chosen_iteration(const std::filesystem::path& file, const std::vecto
          fmt::format("{} to {}", visible(iterations.front()), visible(iterations.back())), wanted);
 }
 
-void finish(PpData& data, const Sizes& sizes, bool has_ids) {
+void add_note(PipelineChart& chart, const std::string& note) {
+  if (note.empty()) return;
+  chart.note += (chart.note.empty() ? "" : "; ") + note;
+}
+
+/// For files that name no micro-batches.
+void number_all(PipelineChart& chart) {
+  const auto num_ranks = static_cast<int>(chart.ranks.size());
+  const auto order = megatrons_order(num_ranks, chart.num_chunks, chart.num_micro_batches);
+  int by_place = 0;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const NumberedBy by = number_boxes(chart.ranks[static_cast<std::size_t>(rank)], rank, order ? &*order : nullptr);
+    by_place += by == NumberedBy::kPlace ? 1 : 0;
+  }
+  const std::string whose =
+      by_place == 0           ? "in Megatron's own order"
+      : by_place == num_ranks ? "in the order in which they stand"
+                              : fmt::format("in Megatron's own order, on {} as they stand", counted(by_place, "rank"));
+  add_note(chart, fmt::format("micro-batches are numbered {}: the files do not name them", whose));
+}
+
+void finish(PpData& data, const std::filesystem::path& folder, const Sizes& sizes, Numbers numbers) {
   PipelineChart& chart = data.chart;
-  chart.num_chunks = sizes.num_chunks;
+  chart.num_chunks = std::max(1, sizes.num_chunks);
   const auto num_forwards =
       static_cast<int>(std::count_if(chart.ranks[0].boxes.begin(), chart.ranks[0].boxes.end(),
                                      [](const Box& box) { return box.kind == BoxKind::kForward; }));
   chart.num_micro_batches =
-      std::max(1, sizes.num_micro_batches > 0 ? sizes.num_micro_batches : num_forwards / sizes.num_chunks);
-  const auto num_ranks = static_cast<int>(chart.ranks.size());
-  std::optional<schedule::Schedule> order;
-  if (!has_ids) order = megatrons_order(num_ranks, chart.num_chunks, chart.num_micro_batches);
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    ChartRank& row = chart.ranks[static_cast<std::size_t>(rank)];
-    if (!has_ids) number_boxes(row, rank, order ? &*order : nullptr);
+      std::max(1, sizes.num_micro_batches > 0 ? sizes.num_micro_batches : num_forwards / chart.num_chunks);
+  if (numbers == Numbers::kMissing) number_all(chart);
+  for (std::size_t rank = 0; rank < chart.ranks.size(); ++rank) {
+    ChartRank& row = chart.ranks[rank];
     mark_whole_backwards(row);
     sum_up(row);
+    const std::string fault = fault_of_passes(row, numbers);
+    if (!fault.empty()) refuse(rank_file(folder, static_cast<int>(rank)), data.iteration, fault);
+    share_rows(row);
     chart.step = std::max(chart.step, row.end);
     for (const Box& box : row.boxes) {
       chart.num_chunks = std::max(chart.num_chunks, box.chunk + 1);
       chart.num_micro_batches = std::max(chart.num_micro_batches, box.micro_batch + 1);
     }
   }
-  if (!has_ids) chart.note = "micro-batches are numbered in Megatron's own order: the files do not name them";
+  add_note(chart, missing_passes(chart, numbers));
 }
 
 }  // namespace
@@ -261,9 +359,12 @@ PpData read_pp_data(const std::filesystem::path& folder, const std::string& iter
   if (!std::filesystem::is_directory(folder, error)) {
     refuse(folder, "", "is no folder", "a folder of dump_pp_data");
   }
-  const Sizes sizes = sizes_of(folder);
+  const Frame frame = frame_of(folder);
+  const Sizes& sizes = frame.sizes;
   PpData data;
-  bool has_ids = false;
+  data.units = frame.units;
+  std::optional<Numbers> numbers;
+  std::filesystem::path first;  // that has boxes
   for (int rank = 0; rank < kMaxRanks; ++rank) {
     const std::filesystem::path file = rank_file(folder, rank);
     const bool is_wanted = sizes.num_ranks > 0 ? rank < sizes.num_ranks : std::filesystem::exists(file, error);
@@ -275,22 +376,32 @@ PpData read_pp_data(const std::filesystem::path& folder, const std::string& iter
     }
     const auto record = json.find(data.iteration);
     if (record == json.end()) refuse(file, data.iteration, "is missing, and pp_rank_0.json has it");
-    const Record row(file, data.iteration, *record);
-    has_ids = has_ids || row.has_ids();
+    const Record row(file, data.iteration, *record, sizes);
     data.chart.ranks.push_back(row.rank());
+    const std::optional<Numbers> own = row.numbers();
+    if (own && numbers && *own != *numbers) {
+      const bool is_here = *own == Numbers::kWritten;
+      refuse(is_here ? first : file, data.iteration,
+             fmt::format("names no micro-batches, and {} does", (is_here ? file : first).filename().string()));
+    }
+    if (own && !numbers) first = file;
+    if (own) numbers = own;
   }
   if (data.chart.ranks.empty()) refuse(folder, "", "holds no pp_rank_0.json", "files of dump_pp_data");
   data.chart.name = folder.filename().empty() ? folder.parent_path().filename().string() : folder.filename().string();
-  finish(data, sizes, has_ids);
+  finish(data, folder, sizes, numbers.value_or(Numbers::kWritten));
   return data;
 }
 
-void write_pp_data(const PipelineChart& chart, const std::string& iteration, const std::filesystem::path& folder) {
+void write_pp_data(const PipelineChart& chart, const std::string& iteration, const PpUnits& units,
+                   const std::filesystem::path& folder) {
   make_folder(folder);
   const Json config = {{"pp_size", chart.ranks.size()},
                        {"vp_size", chart.num_chunks},
                        {"num_mbs", chart.num_micro_batches},
-                       {"train_iters", 1}};
+                       {"train_iters", 1},
+                       {"time_unit", units.time},
+                       {"memory_unit", units.memory}};
   write_file(folder / "config.json", config.dump(2) + "\n");
   for (std::size_t rank = 0; rank < chart.ranks.size(); ++rank) {
     Json record = {{"total", chart.ranks[rank].end}, {"memory", chart.ranks[rank].memory.value_or(0.0)}};

@@ -147,8 +147,19 @@ class Picture {
           series, from, y, width - seam, height, escaped(bar.label), escaped(chart_.series[series]), part,
           escaped(chart_.unit));
     }
-    write("\n<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\">{:.1f}</text>\n", axis.pixel(value) + 7.0, baseline,
-          value);
+    const std::string text = fmt::format("{:.1f}", value);
+    write("\n<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", value_place(axis, value, text), baseline,
+          text);
+  }
+
+  /// Behind the bar; where the limit's line would cross the number, behind that line.
+  double value_place(const Axis& axis, double value, const std::string& text) const {
+    constexpr double kGap = 7.0;
+    const double x = axis.pixel(value) + kGap;
+    if (!chart_.limit) return x;
+    const double line = axis.pixel(chart_.limit->value);
+    const bool is_crossed = line > x - kGap / 2.0 && line < x + text_width(text, kLabelSize) * 1.1 + kGap / 2.0;
+    return is_crossed ? line + kGap : x;
   }
 
   void draw_limit(const Axis& axis, double top, double bottom) {

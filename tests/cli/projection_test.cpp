@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "cli/program.hpp"
 
 namespace primus::cli {
@@ -71,6 +72,22 @@ TEST(ProjectionMemory, AsJsonEverythingAddsUp) {
     EXPECT_EQ(remedy["total_bytes"].get<std::int64_t>() + remedy["saved_bytes"].get<std::int64_t>(), most);
 }
 
+TEST(ProjectionMemory, SaysWhereAnImbalanceIsBounded) {
+  const Words lite = {"projection", "memory", "--config", kLite, "--imbalance"};
+  expect_holds(run_program(with(lite, {"2.5"})).out, {"the busiest rank's experts get 2.5 times their share\n"});
+  expect_holds(run_program(with(lite, {"100"})).out, {"get 8 times their share (of 100 asked for): no more rows can"});
+  EXPECT_EQ(json_of(with(lite, {"100"}))["layout"]["counted_imbalance"], 8.0);
+}
+
+TEST(ProjectionMemory, NamesWhatIsNotCountedAndWhatWouldNotHelp) {
+  const Words lite = {"projection", "memory", "--config", kLite};
+  expect_holds(run_program(with(lite, {"--fp8", "hybrid"})).out, {"not counted", "fp8: counted as"});
+  EXPECT_EQ(json_of(with(lite, {"--fp8", "hybrid"}))["not_counted"][0]["key"], "fp8");
+  const Words oss = {"projection", "memory", "--config",
+                     kExamples + "/megatron/configs/MI355X/gpt_oss_20B-BF16-pretrain.yaml"};
+  expect_holds(run_program(oss).out, {"what would not", "--context_parallel_size 2"});
+}
+
 TEST(ProjectionMemory, OneRankAndAllRanks) {
   const ProgramResult one = run_program(with(kMemory1T, {"--rank", "767"}));
   EXPECT_EQ(one.code, 0) << one.err;
@@ -105,7 +122,7 @@ TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
   const std::string page = read_file(file);
   expect_holds(page, {"<!DOCTYPE html>", "<svg", "prefers-color-scheme: dark", "rank 23", "MI300X",
                       "Largest contributors", "activations: experts", "What would help", "--context_parallel_size 2",
-                      "fits: ", "largest: pipeline rank 0"});
+                      "fits barely: ", "largest: pipeline rank 0"});
   // A rank, or all of them, are told on a page as in text.
   EXPECT_EQ(run_program(with(kMemory1T, {"--rank", "767", "--out", file})).code, 0);
   expect_holds(read_file(file), {"rank 767: tensor 0, context 0, data 31, pipeline 23"});
@@ -132,7 +149,14 @@ TEST(ProjectionMemory, WrongInputIsToldAndEndsWithTwo) {
       {with(lite, {"--hbm", "lots"}), {"not a size of memory", "lots"}},
       {with(lite, {"--hbm", "99999999999GiB"}), {"beyond 2^63 bytes"}},
       {with(lite, {"--rank", "8"}), {"--rank: the world has 8 ranks", "0 to 7"}},
-      {with(lite, {"--rank", "-1"}), {"--rank"}},
+      {with(lite, {"--rank", "-1"}), {"--rank: is no rank (expected 0 to 7, found -1)"}},
+      {with(lite, {"--rank", "1.5"}), {"--rank: is no rank (expected 0 to 7, found 1.5)"}},
+      {with(lite, {"--rank", "99999999999999999999"}),
+       {"--rank: the world has 8 ranks (expected 0 to 7, found 99999999999999999999)"}},
+      {with(lite, {"--gpu", ""}), {"--gpu: needs a value"}},
+      {with(lite, {"--hbm", ""}), {"--hbm: needs a value"}},
+      {with(lite, {"--out", ""}), {"--out: needs a value"}},
+      {with(lite, {"--hbm", "140"}), {"--hbm: a unit is missing", "140GiB"}},
       {with(lite, {"--imbalance", "0.5"}),
        {"--imbalance: is no share", "expected 1 (balanced) to 1,000,000, found 0.5"}},
       {with(lite, {"--imbalance", "nan"}), {"found nan"}},
@@ -215,6 +239,15 @@ TEST(ProjectionCompare, ARowALayoutWithWhatIsNotLegal) {
   EXPECT_EQ(two["layouts"][0]["layout"], "deepseek_v2_lite-pretrain-baseline");
 }
 
+TEST(ProjectionCompare, FilesOfOneNameAreToldApart) {
+  const std::string mi300x = kExamples + "/megatron/configs/MI300X/deepseek_v2-BF16-pretrain.yaml";
+  const std::string mi355x = kExamples + "/megatron/configs/MI355X/deepseek_v2-BF16-pretrain.yaml";
+  const Json json = json_of({"projection", "compare", mi300x, mi355x, kLite});
+  EXPECT_EQ(json["layouts"][0]["layout"], mi300x);
+  EXPECT_EQ(json["layouts"][1]["layout"], mi355x);
+  EXPECT_EQ(json["layouts"][2]["layout"], "deepseek_v2_lite-pretrain-baseline");
+}
+
 TEST(ViewLayout, EveryLayerOnceAndSharesThatAddUp) {
   const Json json = json_of({"view", "layout", "--config", k1T});
   int layers = 0;
@@ -250,6 +283,45 @@ TEST(ViewMemory, PicturesInEveryFormat) {
                       json["ranks"][0]["bytes"]["made_again"].get<std::int64_t>());
   const ProgramResult layout = run_program({"view", "layout", "--config", kLite, "--format", "html"});
   expect_holds(layout.out, {"<!DOCTYPE html>", "<svg"});
+}
+
+// A category's cells follow its bytes: each is within one cell of its share, and what takes more never has fewer.
+TEST(ViewMemory, CellsFollowBytes) {
+  const std::string v2 =
+      std::string(PRIMUS_SOURCE_DIR) + "/examples/moe_package/configs/MI355X/deepseek_v2-pretrain-baseline.yaml";
+  const Json ranks = json_of({"view", "memory", "--config", v2})["ranks"];
+  const std::vector<std::string> lines = split(run_program({"view", "memory", "--config", v2}).out, '\n');
+  const std::pair<char, const char*> letters[] = {{'P', "parameters"},    {'G', "gradients"},   {'O', "optimizer"},
+                                                  {'A', "activations"},   {'r', "made_again"},  {'d', "dispatch"},
+                                                  {'c', "communication"}, {'w', "working_set"}, {'f', "framework"}};
+  double most = 0.0;
+  for (const Json& rank : ranks) most = std::max(most, rank["total_bytes"].get<double>());
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string bar = lines[2 + rank].substr(5, 72);
+    const Json& bytes = ranks[rank]["bytes"];
+    const auto cells = [&](char letter) { return static_cast<double>(std::count(bar.begin(), bar.end(), letter)); };
+    for (const auto& [letter, category] : letters) {
+      EXPECT_LT(std::abs(cells(letter) - bytes[category].get<double>() / most * 72.0), 1.0) << category;
+      for (const auto& [other, other_category] : letters) {
+        if (bytes[other_category].get<double>() > bytes[category].get<double>()) continue;
+        EXPECT_LE(cells(other), cells(letter)) << other_category << " and " << category;
+      }
+    }
+  }
+}
+
+// Curves cover the whole step, as the boxes of `view pipeline` do.
+TEST(ViewMemory, TheStepIsWhole) {
+  const std::string v3 =
+      std::string(PRIMUS_SOURCE_DIR) + "/examples/megatron/configs/MI355X/deepseek_v3-BF16-pretrain.yaml";
+  for (const Words& experiment : {Words{kLite}, Words{k1T, "--world-size", "768"}, Words{v3}}) {
+    const Words memory = with({"view", "memory", "--picture", "time", "--config"}, experiment);
+    const Json curves = json_of(memory)["timeline"];
+    const Json boxes = json_of(with({"view", "pipeline", "--config"}, experiment))["charts"][0];
+    EXPECT_EQ(curves["micro_batches"], boxes["micro_batches"]);
+    EXPECT_NEAR(curves["ranks"][0]["time"].back().get<double>(), boxes["ranks"][0]["end"].get<double>(), 1e-9);
+    EXPECT_EQ(run_program(memory).out.find(" micro-batches"), std::string::npos);
+  }
 }
 
 // The ending of --out says what is written; a dry run writes nothing.
@@ -304,7 +376,9 @@ TEST(Projection, EveryCommandOnEveryModelInMilliseconds) {
           Words{"projection", "memory", "--format", "json", "--config"}, Words{"projection", "compare"},
           Words{"view", "memory", "--config"}, Words{"view", "memory", "--out", page, "--config"},
           Words{"view", "layout", "--config"}, Words{"view", "layout", "--out", page, "--config"},
-          Words{"view", "pipeline", "--config"}, Words{"view", "pipeline", "--out", page, "--config"}}) {
+          Words{"view", "memory", "--picture", "time", "--config"}, Words{"view", "pipeline", "--config"},
+          Words{"view", "pipeline", "--out", page, "--config"},
+          Words{"view", "pipeline", "--format", "json", "--config"}}) {
       expect_within(50.0, with(command, experiment));
     }
   }

@@ -99,6 +99,22 @@ TEST_F(ViewPipeline, EndingsSayWhatIsWritten) {
   EXPECT_EQ(json(with(kSizes, {"--out", "a.svg"}))["picture"], "a.svg");
 }
 
+TEST_F(ViewPipeline, PicturesGoToStandardOutputToo) {
+  EXPECT_EQ(run(with(kSizes, {"--format", "svg"})).out.substr(0, 4), "<svg");
+  EXPECT_EQ(run(with(kSizes, {"--format", "html"})).out.substr(0, 15), "<!doctype html>");
+  EXPECT_EQ(run(with(kSizes, {"--format", "svg", "--out", "f.svg"})).code, 0);
+  EXPECT_EQ(file("f.svg"), run(with(kSizes, {"--format", "svg"})).out);
+  EXPECT_NE(refusal(with(kSizes, {"--format", "png"})).find("a terminal shows no PNG"), std::string::npos);
+  EXPECT_NE(refusal(with(kSizes, {"--format", "svg", "--out", "f.html"})).find("name two formats"), std::string::npos);
+}
+
+// An option without a value is none that is left out.
+TEST_F(ViewPipeline, EmptyValuesAreRefused) {
+  for (const char* option : {"--out", "--iteration", "--write-data", "--data"}) {
+    EXPECT_NE(refusal(with(kSizes, {option, ""})).find(std::string(option) + ": needs a value"), std::string::npos);
+  }
+}
+
 TEST_F(ViewPipeline, PngNeedsItsProgram) {
   const ProgramResult result = run(with(kSizes, {"--out", "a.png"}));
   if (result.code == 0) {
@@ -118,7 +134,40 @@ TEST_F(ViewPipeline, ASimulationWrittenAsDataIsDrawnAgain) {
   const Json again = json({"--data", "pp"});
   EXPECT_EQ(again["charts"][0]["name"], "pp, iteration 0");
   EXPECT_EQ(again["charts"][0]["step"], 104.5);
-  EXPECT_EQ(again["time_unit"], "ms");
+  // The units stay what they were.
+  EXPECT_EQ(again["time_unit"], "forwards");
+  EXPECT_EQ(again["memory_unit"], "activations");
+  folder_.write("run/pp_rank_0.json", R"({"1": {"fwd_start": [0], "fwd_end": [1], "bwd_start": [1], "bwd_end": [2]}})");
+  EXPECT_EQ(json({"--data", "run"})["time_unit"], "ms");
+  EXPECT_EQ(refusal({"--data", "pp", "--data", "run"}),
+            "error: command line: --data: run is in other units than pp (expected forwards and activations, found ms "
+            "and GB)\n");
+}
+
+// An option that nothing drawn has is refused; one that some schedule of several has is taken.
+TEST_F(ViewPipeline, ChunksThatNoScheduleHasAreRefused) {
+  const std::string v2 = kExamples + "moe_package/configs/MI355X/deepseek_v2-pretrain-baseline.yaml";
+  EXPECT_EQ(refusal({"--config", v2, "--chunks", "3"}),
+            "error: command line: --chunks: 1f1b has 1 chunk a rank (expected 1, or --schedule 1f1b-interleaved, "
+            "1f1b-overlap, found 3)\n");
+  for (const auto& [name, chunks] :
+       {std::pair{"1f1b", "7"}, {"zbv-formatted", "3"}, {"dualpipe-v", "4"}, {"v-half", "1"}, {"zero-bubble", "2"}}) {
+    for (const Words& source : {kSizes, Words{"--config", v2}}) {
+      EXPECT_NE(refusal(with(source, {"--schedule", name, "--chunks", chunks})).find("--chunks: " + std::string(name)),
+                std::string::npos);
+    }
+  }
+  EXPECT_EQ(json(with(kSizes, {"--schedule", "1f1b,1f1b-interleaved", "--chunks", "4"}))["charts"][1]["chunks"], 4);
+  EXPECT_EQ(json(with(kSizes, {"--schedule", "zbv-formatted", "--chunks", "2"}))["charts"][0]["chunks"], 2);
+}
+
+TEST_F(ViewPipeline, LayersSpreadUnevenlyAreTold) {
+  const std::string v2 = kExamples + "moe_package/configs/MI355X/deepseek_v2-pretrain-baseline.yaml";
+  const Json uneven = json({"--config", v2, "--schedule", "1f1b-interleaved,1f1b-interleaved,1f1b", "--chunks", "4"});
+  EXPECT_EQ(uneven["charts"][0]["note"],
+            "60 layers on 16 stages are uneven: a run needs pipeline_model_parallel_layout");
+  EXPECT_EQ(uneven["charts"][2]["note"], "");
+  EXPECT_EQ(json({"--config", v2, "--schedule", "1f1b-interleaved", "--chunks", "3"})["charts"][0]["note"], "");
 }
 
 TEST_F(ViewPipeline, RefusesWhatItCannotDraw) {
@@ -144,6 +193,8 @@ TEST_F(ViewPipeline, RefusesWhatItCannotDraw) {
       refusal(with(kSizes, {"--out", "x.gif"})),
       begin + "--out: the ending says what to write (expected FILE.svg, .html, .png, .txt or .json, found x.gif)\n");
   EXPECT_EQ(refusal({"--data", "nowhere"}), "error: nowhere: is no folder (expected a folder of dump_pp_data)\n");
+  EXPECT_EQ(refusal(with(kSizes, {"--times", "0,0,0"})),
+            begin + "--times: nothing takes any time (expected at least one above 0, found 0,0,0)\n");
   EXPECT_NE(refusal(with(kSizes, {"--exchange", "0.1"})).find("needs --config"), std::string::npos);
   EXPECT_NE(refusal(with(kSizes, {"--iteration", "3"})).find("--iteration: chooses among the files of --data"),
             std::string::npos);

@@ -188,14 +188,15 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
   return kAskForNothing.contains(word) || kAskForNothing.contains("--" + std::string(key.name));
 }
 
-/// Keys whose working values do the same, or that are only checked.
+/// Keys whose working values do the same, that are only checked, or that act on what a checkpoint on the disk holds
+/// (tests/config/checkpoint_settings_test.cpp).
 bool can_act(const Key& key) {
   const bool has_one_value =
       !key.working.empty() && (key.working.find('|') == std::string_view::npos || key.working == "null|1");
   return key.state == KeyState::kWorks && !has_one_value && key.name != "optimizer_cpu_offload" &&
          key.name != "use_precision_aware_optimizer" && key.name != "moe_token_dispatcher_type" &&
          key.name != "merge_file" && key.name != "mtp_layer_type" && key.name != "decrease_batch_size_if_needed" &&
-         key.name != "auto_continue_train";
+         key.name != "auto_continue_train" && key.name != "use_tokenizer_model_from_checkpoint_args";
 }
 
 class SilentKeys : public ::testing::Test {

@@ -43,6 +43,31 @@ TEST(StackedBars, APartForEveryValueAndNoLegendForNone) {
   EXPECT_THAT(svg, HasSubstr("H200 140 GiB"));
 }
 
+/// The x of every element that begins with `begin`.
+std::vector<double> places(const std::string& svg, const std::string& begin) {
+  std::vector<double> result;
+  for (std::size_t at = svg.find(begin); at != std::string::npos; at = svg.find(begin, at + 1)) {
+    result.push_back(std::stod(svg.substr(at + begin.size())));
+  }
+  return result;
+}
+
+// Wherever a bar ends, the limit's line runs beside its number.
+TEST(StackedBars, TheLimitCrossesNoNumber) {
+  BarChart chart{
+      .title = "", .subtitle = "", .unit = "GiB", .series = {"x"}, .bars = {}, .limit = BarLimit{"d", 192.0}};
+  for (int i = 0; i < 60; ++i) chart.bars.push_back({"rank", {165.0 + 0.5 * i}});
+  const std::string svg = stacked_bars_svg(chart);
+  const double line = places(svg, "<line class=\"limit\" x1=\"").at(0);
+  const std::vector<double> numbers = places(svg, "<text class=\"value\" x=\"");
+  ASSERT_EQ(numbers.size(), chart.bars.size());
+  constexpr double kNumberWidth = 40.0;  // "191.5" at 13 px, bold
+  for (const double x : numbers) {
+    EXPECT_TRUE(line < x || line > x + kNumberWidth) << x << " crossed at " << line;
+    EXPECT_LT(x + kNumberWidth, 960.0);
+  }
+}
+
 TEST(StackedBars, NothingAndManyAreDrawn) {
   expect_sound(stacked_bars_svg({.title = "", .subtitle = "", .unit = "", .series = {}, .bars = {}, .limit = {}}));
   BarChart chart{.title = "many", .subtitle = "", .unit = "GiB", .series = {"x"}, .bars = {}, .limit = {}};

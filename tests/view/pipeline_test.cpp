@@ -134,13 +134,23 @@ TEST(PipelineTextTest, ColoursEndWithTheirBar) {
 TEST(PipelineJsonTest, HoldsEveryBoxAndAction) {
   const schedule::Schedule table =
       schedule::build({.algorithm = schedule::Algorithm::kZb1p, .num_ranks = 2, .num_micro_batches = 3});
-  const auto json = pipeline_json(picture({chart(schedule::Algorithm::kZb1p, 2, 3, 1)}));
+  PipelinePicture drawn = picture({chart(schedule::Algorithm::kZb1p, 2, 3, 1)});
+  drawn.title = "a \"title\"\n";
+  const auto json = nlohmann::json::parse(pipeline_json(drawn, {&table, 1}, "keys"));
+  EXPECT_EQ(json["title"], drawn.title);
+  EXPECT_EQ(json["planned"], "keys");
   EXPECT_EQ(json["charts"][0]["ranks"].size(), 2U);
   EXPECT_EQ(json["charts"][0]["ranks"][1]["boxes"].size(), 9U);
   EXPECT_EQ(json["charts"][0]["ranks"][0]["boxes"][0]["kind"], "F");
-  const auto actions = actions_json(table);
+  const auto actions = json["charts"][0]["actions"];
   EXPECT_EQ(actions[0].size(), table.ranks[0].size());
   EXPECT_EQ(actions[0].back()["action"], "optimizer_step");
+  const auto held = json["charts"][0]["ranks"][1]["held"];
+  ASSERT_EQ(held.size(), drawn.charts[0].ranks[1].held.size());
+  EXPECT_EQ(held[0][0], drawn.charts[0].ranks[1].held[0].time);
+  const auto bare = nlohmann::json::parse(pipeline_json(drawn, {}, ""));
+  EXPECT_FALSE(bare.contains("planned"));
+  EXPECT_FALSE(bare["charts"][0].contains("actions"));
 }
 
 /// What the page's script does with packed boxes, once more.
@@ -169,6 +179,33 @@ std::vector<std::uint64_t> unpacked(const std::string& base64) {
     shift = 0;
   }
   return values;
+}
+
+// A legend names what is drawn, idle time too, in the picture and on the page.
+TEST(PipelinePageTest, LegendsNameWhatIsDrawn) {
+  for (const auto algorithm : {schedule::Algorithm::k1F1B, schedule::Algorithm::kZb1p}) {
+    const PipelinePicture drawn = picture({chart(algorithm, 2, 3, 1)});
+    const bool has_weight_grads = algorithm == schedule::Algorithm::kZb1p;
+    const std::string svg = pipeline_svg(drawn, ColourBy::kPass);
+    const std::string page = pipeline_page(drawn, ColourBy::kPass);
+    EXPECT_EQ(svg.find(">weight gradient</text>") != std::string::npos, has_weight_grads);
+    EXPECT_EQ(page.find("</i>weight gradient</span>") != std::string::npos, has_weight_grads);
+    EXPECT_NE(svg.find(">idle</text>"), std::string::npos);
+    EXPECT_NE(page.find("</i>idle</span>"), std::string::npos);
+  }
+}
+
+// What is said of a chart stays within the picture.
+TEST(PipelineSvgTest, LongNotesAreWrapped) {
+  PipelinePicture drawn = picture({chart(schedule::Algorithm::k1F1B, 2, 3, 1)});
+  const std::string plain = pipeline_svg(drawn, ColourBy::kPass);
+  for (int i = 0; i < 60; ++i) drawn.charts[0].note += "a long note ";
+  const std::string svg = pipeline_svg(drawn, ColourBy::kPass);
+  for (std::size_t at = svg.find("<text class=\"soft\""); at != std::string::npos;
+       at = svg.find("<text class=\"soft\"", at + 1)) {
+    EXPECT_LT(svg.find("</text>", at) - at, 260U);
+  }
+  EXPECT_NE(svg.substr(0, 120), plain.substr(0, 120)) << "the picture grows with its lines";
 }
 
 TEST(PipelinePageTest, PacksBoxesWithoutLoss) {

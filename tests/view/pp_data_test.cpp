@@ -124,9 +124,11 @@ TEST(PpDataTest, WhatIsWrittenIsRead) {
     const PipelineChart chart =
         chart_of(table, schedule::simulate(table, schedule::even_costs(table.shape, 1.0, 2.0, 3.0)), "x");
     const test::TestFolder folder;
-    write_pp_data(chart, "0", folder.path());
+    write_pp_data(chart, "0", {"forwards", "activations"}, folder.path());
     const PpData data = read_pp_data(folder.path(), "0");
     EXPECT_EQ(data.chart.note, "");
+    EXPECT_EQ(data.units.time, "forwards");
+    EXPECT_EQ(data.units.memory, "activations");
     EXPECT_EQ(data.chart.num_micro_batches, 9);
     for (std::size_t rank = 0; rank < 4; ++rank) {
       const ChartRank& was = chart.ranks[rank];
@@ -185,6 +187,123 @@ TEST(PpDataTest, FaultsNameFileAndPlace) {
             "/pp_rank_1.json: cannot be read (expected a file of dump_pp_data)");
   const test::TestFolder empty;
   EXPECT_EQ(fault_of(empty), ": holds no pp_rank_0.json (expected files of dump_pp_data)");
+}
+
+struct TwoRanks {
+  std::string first;
+  std::string second;
+  std::string config = R"({"pp_size": 2, "vp_size": 1, "num_mbs": 2})";
+
+  /// The refusal, or the note of what was read.
+  std::string told() const {
+    const test::TestFolder folder;
+    folder.write("config.json", config);
+    folder.write("pp_rank_0.json", first);
+    folder.write("pp_rank_1.json", second);
+    const std::string fault = fault_of(folder);
+    return fault == "no error" ? read_pp_data(folder.path(), "").chart.note : fault;
+  }
+};
+
+constexpr const char* kTimes = R"("fwd_start": [0, 1], "fwd_end": [1, 2], "bwd_start": [2, 4], "bwd_end": [4, 6])";
+
+/// A record with boxes of two micro-batches, and what else is given.
+std::string record_with(const std::string& more) {
+  return fmt::format(R"({{"1": {{{}{}{}}}}})", kTimes, more.empty() ? "" : ", ", more);
+}
+
+const std::string kNamed = R"("fwd_minibatch": [0, 1], "bwd_minibatch": [0, 1])";
+
+// What would be drawn wrongly is refused, wherever it stands.
+TEST(PpDataTest, NumbersAreThereForAllBoxesOrForNone) {
+  const std::string named = record_with(kNamed);
+  const std::string bare = record_with("");
+  EXPECT_EQ((TwoRanks{named, named}.told()), "");
+  EXPECT_EQ((TwoRanks{bare, bare}.told()),
+            "micro-batches are numbered in Megatron's own order: the files do not name them");
+  EXPECT_EQ((TwoRanks{named, bare}.told()), "/pp_rank_1.json: 1: names no micro-batches, and pp_rank_0.json does");
+  EXPECT_EQ((TwoRanks{bare, named}.told()), "/pp_rank_0.json: 1: names no micro-batches, and pp_rank_1.json does");
+  const std::string half = record_with(R"("fwd_minibatch": [0, 1])");
+  EXPECT_EQ((TwoRanks{half, half}.told()),
+            "/pp_rank_0.json: 1.bwd_minibatch: names no micro-batches, and fwd_minibatch does");
+  const std::string grads = record_with(kNamed + R"(, "wgrad_start": [6, 7], "wgrad_end": [7, 8])");
+  EXPECT_EQ((TwoRanks{grads, grads}.told()),
+            "/pp_rank_0.json: 1.wgrad_minibatch: names no micro-batches, and fwd_minibatch does");
+  const std::string short_list = record_with(R"("fwd_minibatch": [0], "bwd_minibatch": [0, 1])");
+  EXPECT_EQ((TwoRanks{short_list, named}.told()),
+            "/pp_rank_0.json: 1.fwd_minibatch: fwd_start has another length (expected 2 numbers or none, found 1)");
+  const std::string chunks_alone = record_with(R"("fwd_chunk": [0, 0])");
+  EXPECT_EQ((TwoRanks{chunks_alone, bare}.told()),
+            "/pp_rank_0.json: 1.fwd_minibatch: is missing, and fwd_chunk is there (expected the micro-batch of every "
+            "box)");
+  EXPECT_EQ((TwoRanks{named, named, R"({"pp_size": 2, "vp_size": 2, "num_mbs": 1})"}.told()),
+            "/pp_rank_0.json: 1.fwd_minibatch[1]: is no number of a micro-batch or chunk (expected integer from 0 to "
+            "0, found 1)");
+  EXPECT_EQ((TwoRanks{named, named, R"({"pp_size": 2, "vp_size": 2, "num_mbs": 2})"}.told()),
+            "/pp_rank_0.json: 1.fwd_chunk: is missing, and fwd_minibatch is there (expected the chunk of every box)");
+  const std::string far_chunk = record_with(kNamed + R"(, "fwd_chunk": [0, 1], "bwd_chunk": [0, 0])");
+  EXPECT_EQ((TwoRanks{far_chunk, named}.told()),
+            "/pp_rank_0.json: 1.fwd_chunk[1]: is no number of a micro-batch or chunk (expected integer from 0 to 0, "
+            "found 1)");
+}
+
+TEST(PpDataTest, WeightGradientsWithoutNumbersFollowTheirBackwards) {
+  const test::TestFolder folder;
+  folder.write("config.json", R"({"pp_size": 1, "num_mbs": 2})");
+  folder.write("pp_rank_0.json", record_with(R"("wgrad_start": [6, 7], "wgrad_end": [7, 8])"));
+  const PipelineChart chart = read_pp_data(folder.path(), "").chart;
+  std::vector<int> numbers;
+  for (const Box& box : chart.ranks[0].boxes) {
+    if (box.kind == BoxKind::kWeightGrad) numbers.push_back(box.micro_batch);
+  }
+  EXPECT_EQ(numbers, (std::vector<int>{0, 1}));
+}
+
+TEST(PpDataTest, PassesStandOnceAndOneAtATime) {
+  const std::string named = record_with(kNamed);
+  const std::string twice = record_with(R"("fwd_minibatch": [1, 1], "bwd_minibatch": [0, 1])");
+  EXPECT_EQ((TwoRanks{named, twice}.told()), "/pp_rank_1.json: 1: forward of micro-batch 1, chunk 0 stands twice");
+  const std::string at_once = R"({"1": {"fwd_start": [0, 1], "fwd_end": [3, 2], "bwd_start": [3, 4],
+    "bwd_end": [4, 6]}})";
+  EXPECT_EQ((TwoRanks{record_with(""), at_once}.told()),
+            "/pp_rank_1.json: 1: two passes at once: forward from 0 to 3, forward from 1 to 2");
+  const std::string grad = record_with(
+      R"("fwd_minibatch": [0, 1], "bwd_minibatch": [0, 1], "wgrad_start": [5], "wgrad_end": [7], "wgrad_minibatch": [0])");
+  EXPECT_EQ((TwoRanks{grad, named}.told()),
+            "/pp_rank_0.json: 1: two passes at once: backward from 4 to 6, weight gradient from 5 to 7");
+}
+
+// A run that was cut short can be looked at; the picture says what is not there.
+TEST(PpDataTest, MissingPassesAreTold) {
+  const std::string named = record_with(kNamed);
+  const std::string cut = R"({"1": {"fwd_start": [0, 1], "fwd_end": [1, 2], "bwd_start": [2], "bwd_end": [4],
+    "fwd_minibatch": [0, 1], "bwd_minibatch": [0]}})";
+  EXPECT_EQ((TwoRanks{named, cut}.told()), "passes are missing: rank 1 has no backward of micro-batch 1, chunk 0");
+  EXPECT_EQ((TwoRanks{cut, cut}.told()),
+            "passes are missing: rank 0 has no backward of micro-batch 1, chunk 0, and 1 more rank like it");
+  const std::string bare = R"({"1": {"fwd_start": [0, 1], "fwd_end": [1, 2], "bwd_start": [2], "bwd_end": [4]}})";
+  EXPECT_EQ((TwoRanks{record_with(""), bare}.told()),
+            "micro-batches are numbered in Megatron's own order, on 1 rank as they stand: the files do not name them; "
+            "passes are missing: rank 1 has 2 forward, 1 backward, 0 weight gradient boxes");
+}
+
+TEST(PpDataTest, PassesSideBySideShareTheRowAndCountOnce) {
+  const test::TestFolder folder;
+  folder.write("config.json", R"({"pp_size": 1, "num_mbs": 2})");
+  folder.write("pp_rank_0.json", R"({"1": {"total": 10, "fwd_start": [0, 2], "fwd_end": [2, 5], "bwd_start": [3, 7],
+    "bwd_end": [7, 9]}})");
+  const ChartRank rank = read_pp_data(folder.path(), "").chart.ranks[0];
+  EXPECT_DOUBLE_EQ(rank.busy, 9.0);
+  EXPECT_EQ(rank.boxes[0].part, RowPart::kAll);
+  EXPECT_EQ(rank.boxes[1].part, RowPart::kUpper);
+  EXPECT_EQ(rank.boxes[2].part, RowPart::kLower);
+  EXPECT_EQ(rank.boxes[3].part, RowPart::kAll);
+}
+
+TEST(PpDataTest, UnitsAreLetters) {
+  const std::string named = record_with(kNamed);
+  EXPECT_EQ((TwoRanks{named, named, R"({"pp_size": 2, "time_unit": "m<s"})"}.told()),
+            "/config.json: time_unit: is no unit (expected 1 to 16 letters, found \"m<s\")");
 }
 
 // Damaged files are read or refused; whatever is read can be drawn.

@@ -1,0 +1,18 @@
+#pragma once
+// Does a rank fit a device? And by how much must one be sure?
+#include <string_view>
+
+#include "projection/memory.hpp"
+
+namespace primus::projection {
+
+/// kBarely: what is left is less than what the estimates may be wrong by.
+enum class Fit { kFits, kBarely, kNot };
+std::string_view name(Fit fit);
+
+/// A quarter of what is estimated or was measured on another device: the bound that the estimates keep in tests.
+std::int64_t uncertainty(const RankMemory& rank);
+
+Fit fit_of(const RankMemory& rank, std::int64_t device_bytes);
+
+}  // namespace primus::projection
