@@ -78,8 +78,7 @@ void add_projection_options(CLI::App& app, ProjectionOptions& options) {
   add_world_option(app, options.read.world_size);
   app.add_option("--gpu", options.gpu, "Device whose memory it must fit, by name")->type_name("NAME");
   app.add_option("--hbm", options.hbm, "Memory of a device instead")->type_name("SIZE");
-  app.add_option("--imbalance", options.imbalance,
-                 "Rows of the busiest rank's experts over the balanced number (default 1)")
+  app.add_option("--imbalance", options.imbalance, "Rows of the busiest rank's experts over the mean (default 1)")
       ->type_name("X");
 }
 
