@@ -64,6 +64,18 @@ void refuse_bare_experiment(const CLI::App& app, std::span<const std::string> wo
                       .nearest = fmt::format("write --config {}", words.front())}});
 }
 
+// An option that is written has a value: nothing must not stand for the default.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const auto& values = option->results();
+    if (option->get_lnames().empty() || std::find(values.begin(), values.end(), "") == values.end()) continue;
+    throw ConfigError({{.file = std::string(kPlace),
+                        .key = "--" + option->get_lnames().front(),
+                        .message = "needs a value",
+                        .nearest = fmt::format("see {} --help", app.get_name())}});
+  }
+}
+
 }  // namespace
 
 Parsed parse_options(CLI::App& app, std::span<const std::string> words, Rest what_to_do,
@@ -85,6 +97,7 @@ Parsed parse_options(CLI::App& app, std::span<const std::string> words, Rest wha
                         .message = error.what(),
                         .nearest = fmt::format("see {} --help", app.get_name())}});
   }
+  refuse_empty_values(app);
   rest = app.remaining();
   if (what_to_do == Rest::kRefuse && !rest.empty()) refuse_unknown(app, rest.front());
   return Parsed::kRun;

@@ -205,7 +205,7 @@ DrawnPipeline draw_sizes(const PipelineOptions& options) {
 std::string uneven_note(const config::Experiment& experiment, const layout::StageLayout& stages) {
   const config::PipelineLayout own = layout::pipeline_layout(experiment);
   if (own.num_stages() == stages.num_stages() || own.num_layers() % stages.num_stages() == 0) return "";
-  return fmt::format("{} on {} are uneven: a run needs a pipeline_model_parallel_layout for them",
+  return fmt::format("{} on {} are uneven: a run needs pipeline_model_parallel_layout",
                      view::counted(static_cast<int>(own.num_layers()), "layer"),
                      view::counted(stages.num_stages(), "stage"));
 }

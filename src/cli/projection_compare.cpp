@@ -68,6 +68,14 @@ Row row_of(const std::string& file, const std::string& label, const CompareOptio
   return row;
 }
 
+/// The file's name; the whole path where another of the files has the same name.
+std::string label_of(const std::string& file, const std::vector<std::string>& files) {
+  const auto stem = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
+  const auto alike =
+      std::count_if(files.begin(), files.end(), [&](const std::string& other) { return stem(other) == stem(file); });
+  return alike > 1 ? file : stem(file);
+}
+
 std::vector<Row> rows_of(const CompareOptions& options, const std::vector<std::string>& files,
                          const LaunchOptions& launch) {
   const std::vector<projection::SweepPoint> points = projection::sweep_points(options.axes);
@@ -78,7 +86,7 @@ std::vector<Row> rows_of(const CompareOptions& options, const std::vector<std::s
       overrides.insert(overrides.end(), point.words.begin(), point.words.end());
       std::string label = point.label;
       if (label.empty() || files.size() > 1) {
-        label = std::filesystem::path(file).stem().string() + (label.empty() ? "" : ": " + label);
+        label = label_of(file, files) + (label.empty() ? "" : ": " + label);
       }
       rows.push_back(row_of(file, label, options, std::move(overrides), launch));
     }

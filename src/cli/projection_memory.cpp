@@ -4,9 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
+#include "base/visible.hpp"
 #include "cli/app.hpp"
 #include "cli/projection_compat.hpp"
 #include "cli/projection_report.hpp"
+#include "config/parse.hpp"
 
 namespace primus::cli {
 namespace {
@@ -14,7 +17,7 @@ namespace {
 struct MemoryOptions {
   ProjectionOptions projection;
   std::string accounting = "ours";
-  std::int64_t rank = -1;
+  std::string rank;  // as written; "": the largest
   bool all_ranks = false;
   AnswerOptions answer;
 };
@@ -24,9 +27,8 @@ const std::vector<std::string> kFormats = {"text", "json", "csv", "html"};
 void add_options(CLI::App& app, MemoryOptions& options) {
   add_config_option(app, options.projection.read);
   add_projection_options(app, options.projection);
-  auto* rank = app.add_option("--rank", options.rank, "Tell this rank in detail (default: the largest)")
-                   ->type_name("R")
-                   ->check(CLI::NonNegativeNumber);
+  auto* rank =
+      app.add_option("--rank", options.rank, "Tell this rank in detail (default: the largest)")->type_name("R");
   app.add_flag("--all-ranks", options.all_ranks, "A row for every rank, not for every stage")->excludes(rank);
   app.add_option("--accounting", options.accounting, "Whose way of counting: ours, primus (the original's), blog")
       ->type_name("NAME")
@@ -34,14 +36,19 @@ void add_options(CLI::App& app, MemoryOptions& options) {
   add_answer_options(app, options.answer, kFormats);
 }
 
-void check_rank(const MemoryOptions& options, const Projected& projected) {
+/// The rank that is asked for; none: the largest.
+std::optional<std::int64_t> rank_of(const MemoryOptions& options, const Projected& projected) {
+  if (options.rank.empty()) return std::nullopt;
   const std::int64_t world = projected.inputs.grid.sizes().world;
-  if (options.rank < world) return;
+  const std::optional<std::int64_t> rank = config::parse_int(options.rank);
+  if (rank && *rank >= 0 && *rank < world) return rank;
+  // Digits alone are a rank, however many: there is just no such rank.
+  const bool is_number = options.rank.find_first_not_of("0123456789") == std::string::npos;
   throw ConfigError({{.file = "command line",
                       .key = "--rank",
-                      .message = fmt::format("the world has {}", counted(world, "rank")),
+                      .message = is_number ? fmt::format("the world has {}", counted(world, "rank")) : "is no rank",
                       .expected = fmt::format("0 to {}", world - 1),
-                      .found = std::to_string(options.rank)}});
+                      .found = visible(options.rank)}});
 }
 
 /// What has a meaning in our accounting alone.
@@ -73,8 +80,8 @@ std::string compat_answer(const MemoryOptions& options, const Projected& project
 
 std::string answer(const MemoryOptions& options, const Projected& projected, const std::string& format) {
   if (options.accounting != "ours") return compat_answer(options, projected, format);
-  ReportRequest request{.rank = {}, .all_ranks = options.all_ranks, .device = device_of(options.projection)};
-  if (options.rank >= 0) request.rank = options.rank;
+  const ReportRequest request{
+      .rank = rank_of(options, projected), .all_ranks = options.all_ranks, .device = device_of(options.projection)};
   if (format == "json") return memory_json(projected, request).dump(2) + "\n";
   if (format == "csv") return memory_csv(projected, request);
   if (format == "html") return memory_report_page(projected, request);
@@ -96,7 +103,6 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   refuse_ours_only(app, options);
   device_of(options.projection);  // a wrong name is told before the experiment is read
   const Projected projected = project(options.projection, launch);
-  check_rank(options, projected);
   write_answer(answer(options, projected, format), options.answer, format, launch);
   return 0;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -34,6 +36,23 @@ std::string layout_text(const Projected& projected) {
                      schedule::info(projected.inputs.schedule.algorithm).name);
 }
 
+/// How many of a bar's cells each category gets: as near to its share as whole cells allow, the sum first.
+std::vector<std::size_t> cells_of(const RankMemory& rank, double cells_per_gib) {
+  std::vector<std::size_t> cells;
+  std::vector<std::pair<double, std::size_t>> rests;
+  std::size_t given = 0;
+  for (std::size_t i = 0; i < projection::kNumCategories; ++i) {
+    const double share = gib(rank.bytes(static_cast<Category>(i))) * cells_per_gib;
+    cells.push_back(static_cast<std::size_t>(share));
+    rests.emplace_back(share - std::floor(share), i);
+    given += cells.back();
+  }
+  std::stable_sort(rests.begin(), rests.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  const auto all = static_cast<std::size_t>(std::lround(gib(rank.total()) * cells_per_gib));
+  for (std::size_t i = 0; i < rests.size() && given < all; ++i, ++given) ++cells[rests[i].second];
+  return cells;
+}
+
 /// Bars of text, a row a rank.
 std::string bars_text(const Projected& projected, const std::optional<projection::Hardware>& device) {
   constexpr std::string_view kLetters = "PGOArdcwf";
@@ -48,11 +67,8 @@ std::string bars_text(const Projected& projected, const std::optional<projection
   text += "\n";
   for (const RankMemory& rank : projected.memory.ranks) {
     std::string bar;
-    double sum = 0.0;
-    for (int i = 0; i < projection::kNumCategories; ++i) {
-      sum += gib(rank.bytes(static_cast<Category>(i)));
-      bar.resize(static_cast<std::size_t>(sum / most * kColumns + 0.5), kLetters[static_cast<std::size_t>(i)]);
-    }
+    const std::vector<std::size_t> cells = cells_of(rank, kColumns / most);
+    for (std::size_t i = 0; i < cells.size(); ++i) bar.append(cells[i], kLetters[i]);
     text += fmt::format("{:>4} {:<{}} {:>7}\n", rank.pipeline_rank, bar, static_cast<int>(kColumns),
                         gib_text(rank.total()));
   }

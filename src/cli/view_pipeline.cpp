@@ -90,7 +90,7 @@ void add_options(CLI::App& app, ViewOptions& options) {
   app.add_option("--out", options.out, "Picture to write")->type_name("FILE.svg|html|png|txt|json");
   app.add_option("--write-data", options.write_data, "Write a simulation as files of dump_pp_data")->type_name("DIR");
   app.add_flag("--dry-run", options.dry_run, "Say what would be drawn, and stop");
-  add_format_option(app, options.format, {"text", "json"});
+  add_format_option(app, options.format, {"text", "svg", "html", "png", "json"});
 }
 
 constexpr std::string_view kExamples =
@@ -136,8 +136,31 @@ std::string extension_of(const std::string& out) {
   return extension;
 }
 
+/// A format that is a picture names the same as the ending of --out; text and JSON tell what was written there.
+void check_format(const ViewOptions& options) {
+  const bool is_picture = options.format == "svg" || options.format == "html" || options.format == "png";
+  const auto refuse = [&](const char* message, std::string expected, std::string found) {
+    throw ConfigError({{.file = "command line",
+                        .key = "--out",
+                        .message = message,
+                        .expected = std::move(expected),
+                        .found = std::move(found)}});
+  };
+  if (options.out.empty()) {
+    if (options.format == "png") refuse("is missing: a terminal shows no PNG", "FILE.png", "standard output");
+    return;
+  }
+  if (is_picture && extension_of(options.out) != "." + options.format) {
+    refuse("the ending and --format name two formats", options.format, options.out);
+  }
+}
+
+view::ColourBy colour_of(const ViewOptions& options) {
+  return options.colour == "pass" ? view::ColourBy::kPass : view::ColourBy::kMicroBatch;
+}
+
 void write_picture(const DrawnPipeline& drawn, const ViewOptions& options) {
-  const view::ColourBy colour = options.colour == "pass" ? view::ColourBy::kPass : view::ColourBy::kMicroBatch;
+  const view::ColourBy colour = colour_of(options);
   const std::string extension = extension_of(options.out);
   const std::filesystem::path file(options.out);
   if (file.has_parent_path()) make_folder(file.parent_path());
@@ -183,6 +206,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   app.footer(std::string(kExamples));
   if (parse_options(app, words, Rest::kReturn, options.pipeline.read.overrides) == Parsed::kHelpShown) return 0;
   if (!options.out.empty()) extension_of(options.out);
+  check_format(options);
   const DrawnPipeline drawn = draw_pipeline(options.pipeline, launch);
   const bool is_json = format_of(options.format) == Format::kJson || launch.format == Format::kJson;
   if (options.dry_run) {
@@ -192,7 +216,11 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   }
   if (!options.write_data.empty()) write_data(drawn, options.write_data);
   if (!options.out.empty()) write_picture(drawn, options);
-  if (is_json) {
+  if (options.out.empty() && options.format == "svg") {
+    print_text(view::pipeline_svg(drawn.picture, colour_of(options)));
+  } else if (options.out.empty() && options.format == "html") {
+    print_text(view::pipeline_page(drawn.picture, colour_of(options)));
+  } else if (is_json) {
     options.out.empty() ? print_text(json_of(drawn)) : print_json(summary_json(drawn, options));
   } else if (options.out.empty()) {
     fmt::print("{}", text_of(drawn, terminal_width(), paints() ? view::Paint::kColoured : view::Paint::kPlain));

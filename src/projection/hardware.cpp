@@ -50,7 +50,7 @@ Hardware read_one(const std::filesystem::path& path, std::vector<Problem>& probl
   throw ConfigError({{.file = "command line",
                       .key = option,
                       .message = message,
-                      .expected = "a size such as 140GiB, 192GB or a number of bytes",
+                      .expected = "a size such as 140GiB, 192GB or a number of bytes from 2^20",
                       .found = found}});
 }
 
@@ -107,6 +107,9 @@ std::int64_t parse_memory_size(const std::string& text, const std::string& optio
   if (!value || bytes == 0.0 || !std::isfinite(*value)) refuse(option, "not a size of memory", text);
   if (*value <= 0.0) refuse(option, "a device has some memory", text);
   if (*value * bytes >= 0x1p63) refuse(option, "beyond 2^63 bytes", text);
+  // No device has so little: "140" means gigabytes to whoever writes it.
+  constexpr double kLeastBytes = 0x1p20;
+  if (unit.empty() && *value < kLeastBytes) refuse(option, "a unit is missing", text);
   return static_cast<std::int64_t>(*value * bytes);
 }
 

@@ -78,6 +78,10 @@ Axis axis_of(const std::string& text) {
   if (std::any_of(axis.values.begin(), axis.values.end(), [](const std::string& value) { return value.empty(); })) {
     refuse("a value is missing", text);
   }
+  std::vector<std::string> sorted = axis.values;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) refuse(fmt::format("{} stands twice", *twice), text);
   return axis;
 }
 
@@ -85,8 +89,13 @@ Axis axis_of(const std::string& text) {
 
 std::vector<SweepPoint> sweep_points(std::span<const std::string> axes) {
   std::vector<SweepPoint> points = {{}};
+  std::vector<std::string> keys;
   for (const std::string& text : axes) {
     const Axis axis = axis_of(text);
+    if (std::find(keys.begin(), keys.end(), axis.key) != keys.end()) {
+      refuse(fmt::format("{} is swept twice", axis.key), text, "write all its values behind one --sweep");
+    }
+    keys.push_back(axis.key);
     if (points.size() * axis.values.size() > kMostPoints) {
       refuse(fmt::format("more than {} layouts", format_count(kMostPoints)), text);
     }

@@ -13,7 +13,7 @@ struct SweepPoint {
 };
 
 /// Axes as written; a short name (tp, cp, pp, vpp, ep, etp, mbs, gbs, seq) or any key. Throws ConfigError for an axis
-/// without values, an unknown name, and more than 10,000 layouts.
+/// without values, an unknown name, a setting or a value that stands twice, and more than 10,000 layouts.
 std::vector<SweepPoint> sweep_points(std::span<const std::string> axes);
 
 }  // namespace primus::projection

@@ -68,6 +68,16 @@ double PipelinePicture::longest_step() const {
   return longest;
 }
 
+std::vector<BoxKind> passes_shown(const PipelinePicture& picture) {
+  bool has_weight_grads = false;
+  for (const PipelineChart& chart : picture.charts) {
+    for (const ChartRank& rank : chart.ranks) has_weight_grads = has_weight_grads || rank.weight_grad > 0.0;
+  }
+  std::vector<BoxKind> kinds = {BoxKind::kForward, BoxKind::kBackward};
+  if (has_weight_grads) kinds.push_back(BoxKind::kWeightGrad);
+  return kinds;
+}
+
 void sum_up(ChartRank& rank) {
   std::stable_sort(rank.boxes.begin(), rank.boxes.end(), [](const Box& a, const Box& b) { return a.start < b.start; });
   mark_pairs(rank.boxes);

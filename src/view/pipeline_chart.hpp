@@ -63,6 +63,9 @@ struct PipelinePicture {
   double longest_step() const;
 };
 
+/// Forward and backward, and weight gradients where some stand apart: what a legend names.
+std::vector<BoxKind> passes_shown(const PipelinePicture& picture);
+
 /// A simulated table.
 PipelineChart chart_of(const schedule::Schedule& schedule, const schedule::Timeline& timeline, std::string name);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <charconv>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -41,6 +43,7 @@ class Writer {
                     const std::string& planned) {
     PRIMUS_CHECK(tables.empty() || tables.size() == picture.charts.size(), "{} tables of {} charts", tables.size(),
                  picture.charts.size());
+    text_.reserve(expected_size(picture, tables));
     add("{{\n\"ok\": true,\n\"title\": {},\n\"basis\": {},\n\"time_unit\": {},\n\"memory_unit\": {},\n",
         quoted(picture.title), quoted(picture.basis), quoted(picture.time_unit), quoted(picture.memory_unit));
     if (!planned.empty()) add("\"planned\": {},\n", quoted(planned));
@@ -54,6 +57,21 @@ class Writer {
   }
 
  private:
+  /// About as much as will be written: growing would copy megabytes again and again.
+  static std::size_t expected_size(const PipelinePicture& picture, std::span<const schedule::Schedule> tables) {
+    constexpr std::size_t kBox = 110;
+    constexpr std::size_t kHeld = 44;
+    constexpr std::size_t kAction = 72;
+    std::size_t size = 4096;
+    for (const PipelineChart& chart : picture.charts) {
+      for (const ChartRank& rank : chart.ranks) size += 400 + kBox * rank.boxes.size() + kHeld * rank.held.size();
+    }
+    for (const schedule::Schedule& table : tables) {
+      for (const auto& actions : table.ranks) size += kAction * actions.size();
+    }
+    return size;
+  }
+
   template <typename... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
@@ -89,16 +107,16 @@ class Writer {
     if (rank.memory) add(", \"memory\": {}", *rank.memory);
     add(",\n\"boxes\": [");
     for (std::size_t i = 0; i < rank.boxes.size(); ++i) {
-      const Box& box = rank.boxes[i];
       begin_item(i);
-      add("{{\"kind\": \"{}\", \"micro_batch\": {}, \"chunk\": {}, \"start\": {}, \"end\": {}{}}}", code(box.kind),
-          box.micro_batch, box.chunk, box.start, box.end, box.part == RowPart::kAll ? "" : ", \"paired\": true");
+      write_box(rank.boxes[i]);
     }
     add("]");
     if (!rank.held.empty()) {
       add(",\n\"held\": [");
       for (std::size_t i = 0; i < rank.held.size(); ++i) {
-        add("{}[{}, {}]", i == 0 ? "" : ", ", rank.held[i].time, rank.held[i].amount);
+        put(i == 0 ? "[" : ", [", rank.held[i].time);
+        put(", ", rank.held[i].amount);
+        text_ += ']';
       }
       add("]");
     }
@@ -121,16 +139,39 @@ class Writer {
   }
 
   void write_action(const schedule::Action& action) {
-    add("{{\"action\": \"{}\"", schedule::name(action.kind));
+    text_ += "{\"action\": \"";
+    text_ += schedule::name(action.kind);
+    text_ += '"';
     if (schedule::is_compute(action.kind) || schedule::is_message(action.kind)) {
-      add(", \"micro_batch\": {}", action.micro_batch.value);
+      put(", \"micro_batch\": ", action.micro_batch.value);
     }
-    if (action.kind != schedule::ActionKind::kOptimizerStep) add(", \"chunk\": {}", action.chunk.value);
-    if (action.pairing == schedule::Pairing::kWithNext) add(", \"with_next\": true");
+    if (action.kind != schedule::ActionKind::kOptimizerStep) put(", \"chunk\": ", action.chunk.value);
+    if (action.pairing == schedule::Pairing::kWithNext) text_ += ", \"with_next\": true";
     if (action.kind == schedule::ActionKind::kBackward) {
-      add(", \"weight_grad\": \"{}\"", weight_grad_text(action.weight_grad));
+      text_ += ", \"weight_grad\": \"";
+      text_ += weight_grad_text(action.weight_grad);
+      text_ += '"';
     }
-    add("}}");
+    text_ += '}';
+  }
+
+  void write_box(const Box& box) {
+    text_ += "{\"kind\": \"";
+    text_ += code(box.kind);
+    put("\", \"micro_batch\": ", box.micro_batch);
+    put(", \"chunk\": ", box.chunk);
+    put(", \"start\": ", box.start);
+    put(", \"end\": ", box.end);
+    text_ += box.part == RowPart::kAll ? "}" : ", \"paired\": true}";
+  }
+
+  /// A label and a number; there are so many that a format string for each would take half of the time.
+  template <typename Number>
+  void put(std::string_view label, Number number) {
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    text_ += label;
+    text_.append(digits.data(), end);
   }
 
   std::string text_;

@@ -73,7 +73,7 @@ Json page_data(const PipelinePicture& picture, ColourBy colour_by) {
 std::string legend(const PipelinePicture& picture) {
   std::string text;
   const int num_chunks = most_chunks(picture);
-  for (const BoxKind kind : {BoxKind::kForward, BoxKind::kBackward, BoxKind::kWeightGrad}) {
+  for (const BoxKind kind : passes_shown(picture)) {
     text += "<span class=\"key\">";
     for (int chunk = 0; chunk < std::min(num_chunks, kMaxShades); ++chunk) {
       text += fmt::format("<i style=\"background:{}\" title=\"chunk {}\"></i>",
@@ -82,6 +82,7 @@ std::string legend(const PipelinePicture& picture) {
     text += fmt::format("{}</span>", name(kind));
   }
   if (num_chunks > 1) text += "<span class=\"key\">lighter: later chunks</span>";
+  text += "<span class=\"key\"><i style=\"background:var(--lane)\"></i>idle</span>";
   const bool has_curves = std::any_of(picture.charts.begin(), picture.charts.end(),
                                       [](const PipelineChart& chart) { return largest_held(chart) > 0.0; });
   if (has_curves) {

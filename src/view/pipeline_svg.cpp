@@ -30,7 +30,7 @@ constexpr double kTextLine = 17.0;
 constexpr double kLabelPitch = 13.0;  // labels nearer to each other would touch
 constexpr double kSmallestBox = 1.2;  // px; narrower boxes are drawn by columns
 constexpr int kMaxShades = 3;         // in the legend; of more, the first and the last
-constexpr double kSmallestLabel = 6.5;
+constexpr double kSmallestLabel = 5.6;
 constexpr int kColumnsPerPixel = 2;
 
 // Colours are written out twice, because converters to print formats know no CSS variables.
@@ -192,7 +192,7 @@ class PictureWriter {
               m == 0 ? fmt::format("micro-batch 0, {}, ...", kNumMicroBatchColours) : std::to_string(m));
       }
     } else {
-      for (const BoxKind kind : kinds_shown()) {
+      for (const BoxKind kind : passes_shown(picture_)) {
         for (int chunk = 0; chunk < num_chunks_; ++chunk) {
           if (num_chunks_ > kMaxShades && chunk > 0 && chunk + 1 < num_chunks_) continue;
           entry(pass_colour(kind, chunk, num_chunks_), legend_label(kind, chunk));
@@ -218,16 +218,6 @@ class PictureWriter {
     return "backward" + first;
   }
 
-  std::vector<BoxKind> kinds_shown() const {
-    bool has_weight_grads = false;
-    for (const PipelineChart& chart : picture_.charts) {
-      for (const ChartRank& rank : chart.ranks) has_weight_grads = has_weight_grads || rank.weight_grad > 0.0;
-    }
-    std::vector<BoxKind> kinds = {BoxKind::kForward, BoxKind::kBackward};
-    if (has_weight_grads) kinds.push_back(BoxKind::kWeightGrad);
-    return kinds;
-  }
-
   bool has_curves() const {
     return std::any_of(picture_.charts.begin(), picture_.charts.end(), [](const PipelineChart& chart) {
       return std::any_of(chart.ranks.begin(), chart.ranks.end(),
@@ -240,7 +230,12 @@ class PictureWriter {
         std::any_of(chart.ranks.begin(), chart.ranks.end(), [](const ChartRank& rank) { return !rank.held.empty(); });
     const RowHeights heights = heights_for(chart.ranks.size(), has_curve);
     add("<text class=\"name\" x=\"24\" y=\"{:.1f}\">{}</text>\n", y + 18.0, escaped(chart.name));
-    add("<text class=\"soft\" x=\"24\" y=\"{:.1f}\">{}</text>\n", y + 36.0, escaped(chart_facts(chart, picture_)));
+    double line_y = y + 36.0;
+    for (const std::string& line : lines_of(chart_facts(chart, picture_))) {
+      add("<text class=\"soft\" x=\"24\" y=\"{:.1f}\">{}</text>\n", line_y, escaped(line));
+      line_y += kTextLine;
+    }
+    y = line_y - kTextLine - 36.0;
     const double top = y + kChartHead;
     const double bottom = top + heights.pitch() * static_cast<double>(chart.ranks.size());
     add("<text class=\"soft end\" x=\"{:.1f}\" y=\"{:.1f}\">bubble</text>", kBubbleX, top - 7.0);

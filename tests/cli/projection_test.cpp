@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "cli/program.hpp"
 
 namespace primus::cli {
@@ -148,7 +149,14 @@ TEST(ProjectionMemory, WrongInputIsToldAndEndsWithTwo) {
       {with(lite, {"--hbm", "lots"}), {"not a size of memory", "lots"}},
       {with(lite, {"--hbm", "99999999999GiB"}), {"beyond 2^63 bytes"}},
       {with(lite, {"--rank", "8"}), {"--rank: the world has 8 ranks", "0 to 7"}},
-      {with(lite, {"--rank", "-1"}), {"--rank"}},
+      {with(lite, {"--rank", "-1"}), {"--rank: is no rank (expected 0 to 7, found -1)"}},
+      {with(lite, {"--rank", "1.5"}), {"--rank: is no rank (expected 0 to 7, found 1.5)"}},
+      {with(lite, {"--rank", "99999999999999999999"}),
+       {"--rank: the world has 8 ranks (expected 0 to 7, found 99999999999999999999)"}},
+      {with(lite, {"--gpu", ""}), {"--gpu: needs a value"}},
+      {with(lite, {"--hbm", ""}), {"--hbm: needs a value"}},
+      {with(lite, {"--out", ""}), {"--out: needs a value"}},
+      {with(lite, {"--hbm", "140"}), {"--hbm: a unit is missing", "140GiB"}},
       {with(lite, {"--imbalance", "0.5"}),
        {"--imbalance: is no share", "expected 1 (balanced) to 1,000,000, found 0.5"}},
       {with(lite, {"--imbalance", "nan"}), {"found nan"}},
@@ -231,6 +239,15 @@ TEST(ProjectionCompare, ARowALayoutWithWhatIsNotLegal) {
   EXPECT_EQ(two["layouts"][0]["layout"], "deepseek_v2_lite-pretrain-baseline");
 }
 
+TEST(ProjectionCompare, FilesOfOneNameAreToldApart) {
+  const std::string mi300x = kExamples + "/megatron/configs/MI300X/deepseek_v2-BF16-pretrain.yaml";
+  const std::string mi355x = kExamples + "/megatron/configs/MI355X/deepseek_v2-BF16-pretrain.yaml";
+  const Json json = json_of({"projection", "compare", mi300x, mi355x, kLite});
+  EXPECT_EQ(json["layouts"][0]["layout"], mi300x);
+  EXPECT_EQ(json["layouts"][1]["layout"], mi355x);
+  EXPECT_EQ(json["layouts"][2]["layout"], "deepseek_v2_lite-pretrain-baseline");
+}
+
 TEST(ViewLayout, EveryLayerOnceAndSharesThatAddUp) {
   const Json json = json_of({"view", "layout", "--config", k1T});
   int layers = 0;
@@ -266,6 +283,31 @@ TEST(ViewMemory, PicturesInEveryFormat) {
                       json["ranks"][0]["bytes"]["made_again"].get<std::int64_t>());
   const ProgramResult layout = run_program({"view", "layout", "--config", kLite, "--format", "html"});
   expect_holds(layout.out, {"<!DOCTYPE html>", "<svg"});
+}
+
+// A category's cells follow its bytes: each is within one cell of its share, and what takes more never has fewer.
+TEST(ViewMemory, CellsFollowBytes) {
+  const std::string v2 =
+      std::string(PRIMUS_SOURCE_DIR) + "/examples/moe_package/configs/MI355X/deepseek_v2-pretrain-baseline.yaml";
+  const Json ranks = json_of({"view", "memory", "--config", v2})["ranks"];
+  const std::vector<std::string> lines = split(run_program({"view", "memory", "--config", v2}).out, '\n');
+  const std::pair<char, const char*> letters[] = {{'P', "parameters"},    {'G', "gradients"},   {'O', "optimizer"},
+                                                  {'A', "activations"},   {'r', "made_again"},  {'d', "dispatch"},
+                                                  {'c', "communication"}, {'w', "working_set"}, {'f', "framework"}};
+  double most = 0.0;
+  for (const Json& rank : ranks) most = std::max(most, rank["total_bytes"].get<double>());
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string bar = lines[2 + rank].substr(5, 72);
+    const Json& bytes = ranks[rank]["bytes"];
+    const auto cells = [&](char letter) { return static_cast<double>(std::count(bar.begin(), bar.end(), letter)); };
+    for (const auto& [letter, category] : letters) {
+      EXPECT_LT(std::abs(cells(letter) - bytes[category].get<double>() / most * 72.0), 1.0) << category;
+      for (const auto& [other, other_category] : letters) {
+        if (bytes[other_category].get<double>() > bytes[category].get<double>()) continue;
+        EXPECT_LE(cells(other), cells(letter)) << other_category << " and " << category;
+      }
+    }
+  }
 }
 
 // Curves cover the whole step, as the boxes of `view pipeline` do.

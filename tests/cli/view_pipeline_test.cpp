@@ -99,6 +99,22 @@ TEST_F(ViewPipeline, EndingsSayWhatIsWritten) {
   EXPECT_EQ(json(with(kSizes, {"--out", "a.svg"}))["picture"], "a.svg");
 }
 
+TEST_F(ViewPipeline, PicturesGoToStandardOutputToo) {
+  EXPECT_EQ(run(with(kSizes, {"--format", "svg"})).out.substr(0, 4), "<svg");
+  EXPECT_EQ(run(with(kSizes, {"--format", "html"})).out.substr(0, 15), "<!doctype html>");
+  EXPECT_EQ(run(with(kSizes, {"--format", "svg", "--out", "f.svg"})).code, 0);
+  EXPECT_EQ(file("f.svg"), run(with(kSizes, {"--format", "svg"})).out);
+  EXPECT_NE(refusal(with(kSizes, {"--format", "png"})).find("a terminal shows no PNG"), std::string::npos);
+  EXPECT_NE(refusal(with(kSizes, {"--format", "svg", "--out", "f.html"})).find("name two formats"), std::string::npos);
+}
+
+// An option without a value is none that is left out.
+TEST_F(ViewPipeline, EmptyValuesAreRefused) {
+  for (const char* option : {"--out", "--iteration", "--write-data", "--data"}) {
+    EXPECT_NE(refusal(with(kSizes, {option, ""})).find(std::string(option) + ": needs a value"), std::string::npos);
+  }
+}
+
 TEST_F(ViewPipeline, PngNeedsItsProgram) {
   const ProgramResult result = run(with(kSizes, {"--out", "a.png"}));
   if (result.code == 0) {
@@ -149,7 +165,7 @@ TEST_F(ViewPipeline, LayersSpreadUnevenlyAreTold) {
   const std::string v2 = kExamples + "moe_package/configs/MI355X/deepseek_v2-pretrain-baseline.yaml";
   const Json uneven = json({"--config", v2, "--schedule", "1f1b-interleaved,1f1b-interleaved,1f1b", "--chunks", "4"});
   EXPECT_EQ(uneven["charts"][0]["note"],
-            "60 layers on 16 stages are uneven: a run needs a pipeline_model_parallel_layout for them");
+            "60 layers on 16 stages are uneven: a run needs pipeline_model_parallel_layout");
   EXPECT_EQ(uneven["charts"][2]["note"], "");
   EXPECT_EQ(json({"--config", v2, "--schedule", "1f1b-interleaved", "--chunks", "3"})["charts"][0]["note"], "");
 }

@@ -64,6 +64,10 @@ TEST(MemorySize, WhatIsNoneIsRefused) {
     EXPECT_NE(refusal([&] { parse_memory_size(text, "--hbm"); }).find("a device has some memory"), std::string::npos)
         << text;
   }
+  for (const char* text : {"140", "1048575", "0.5"}) {
+    EXPECT_NE(refusal([&] { parse_memory_size(text, "--hbm"); }).find("a unit is missing"), std::string::npos) << text;
+  }
+  EXPECT_EQ(parse_memory_size("140B", "--hbm"), 140);
   for (const char* text : {"9223372036854775808", "8388608TiB", "1e300GiB"}) {
     EXPECT_NE(refusal([&] { parse_memory_size(text, "--hbm"); }).find("beyond 2^63"), std::string::npos) << text;
   }

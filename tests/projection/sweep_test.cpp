@@ -40,6 +40,10 @@ TEST(Sweep, WhatIsNoneIsRefused) {
   EXPECT_NE(refusal({"cp=1,,2"}).find("a value is missing"), std::string::npos);
   EXPECT_NE(refusal({"cp="}).find("a value is missing"), std::string::npos);
   EXPECT_NE(refusal({"context_paralel_size=1"}).find("context_parallel_size"), std::string::npos);
+  EXPECT_NE(refusal({"cp=1,2,1"}).find("1 stands twice"), std::string::npos);
+  for (const char* again : {"cp=2,4", "context_parallel_size=4"}) {
+    EXPECT_NE(refusal({"cp=1,2", "ep=8", again}).find("context_parallel_size is swept twice"), std::string::npos);
+  }
   std::string many = "cp=1";
   for (int i = 2; i <= 200; ++i) many += "," + std::to_string(i);
   EXPECT_NE(refusal({many, "ep=" + many.substr(3)}).find("more than 10,000 layouts"), std::string::npos);

@@ -181,6 +181,33 @@ std::vector<std::uint64_t> unpacked(const std::string& base64) {
   return values;
 }
 
+// A legend names what is drawn, idle time too, in the picture and on the page.
+TEST(PipelinePageTest, LegendsNameWhatIsDrawn) {
+  for (const auto algorithm : {schedule::Algorithm::k1F1B, schedule::Algorithm::kZb1p}) {
+    const PipelinePicture drawn = picture({chart(algorithm, 2, 3, 1)});
+    const bool has_weight_grads = algorithm == schedule::Algorithm::kZb1p;
+    const std::string svg = pipeline_svg(drawn, ColourBy::kPass);
+    const std::string page = pipeline_page(drawn, ColourBy::kPass);
+    EXPECT_EQ(svg.find(">weight gradient</text>") != std::string::npos, has_weight_grads);
+    EXPECT_EQ(page.find("</i>weight gradient</span>") != std::string::npos, has_weight_grads);
+    EXPECT_NE(svg.find(">idle</text>"), std::string::npos);
+    EXPECT_NE(page.find("</i>idle</span>"), std::string::npos);
+  }
+}
+
+// What is said of a chart stays within the picture.
+TEST(PipelineSvgTest, LongNotesAreWrapped) {
+  PipelinePicture drawn = picture({chart(schedule::Algorithm::k1F1B, 2, 3, 1)});
+  const std::string plain = pipeline_svg(drawn, ColourBy::kPass);
+  for (int i = 0; i < 60; ++i) drawn.charts[0].note += "a long note ";
+  const std::string svg = pipeline_svg(drawn, ColourBy::kPass);
+  for (std::size_t at = svg.find("<text class=\"soft\""); at != std::string::npos;
+       at = svg.find("<text class=\"soft\"", at + 1)) {
+    EXPECT_LT(svg.find("</text>", at) - at, 260U);
+  }
+  EXPECT_NE(svg.substr(0, 120), plain.substr(0, 120)) << "the picture grows with its lines";
+}
+
 TEST(PipelinePageTest, PacksBoxesWithoutLoss) {
   const PipelineChart one = chart(schedule::Algorithm::kDualPipeV, 4, 12, 2);
   for (const ChartRank& rank : one.ranks) {
