@@ -170,7 +170,7 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Planned& pl
     lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
   }
   for (const projection::Unmodelled& setting : projection::unmodelled(planned_run.resolution.experiment)) {
-    lines.emplace_back("not counted", fmt::format("{}: counted as {}", setting.key, setting.counted_as));
+    lines.emplace_back("uncounted", fmt::format("{}: counted as {}", setting.key, setting.counted_as));
   }
   return lines;
 }

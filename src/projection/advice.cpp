@@ -68,7 +68,8 @@ class Trial {
         return Remedy{.words = std::move(words), .total = total};
       } catch (const ConfigError& error) {
         const Problem& problem = error.problems().front();
-        if (why.empty()) why = reason_of(problem);
+        // What companions do not mend is the reason.
+        why = reason_of(problem);
         const auto more = companion(problem, words);
         if (!more) return why;
         words.insert(words.end(), more->begin(), more->end());

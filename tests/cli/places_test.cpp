@@ -184,7 +184,7 @@ TEST_F(Places, SmallThings) {
   expect_told(run({"help"}), {"unknown command 'help'; see primus-cli --help"});
   expect_told(run({"train", "pretrain", bom_}), {"unexpected '" + bom_ + "'; write --config " + bom_});
   expect_told(
-      run({"data", "prepare", "--input", bom_, "--output-prefix", "x", "--tokenizer-type", "BertWordPieceCase"}),
+      run({"data", "prepare", "--input", bom_, "--output-prefix", "x", "--tokenizer-type", "MultimodalTokenizer"}),
       {"--tokenizer-type: this tokenizer is planned for a later release"});
   expect_told(run({"train", "pretrain", "--config", bom_, "--export_config", "."}),
               {"--export_config: '.' is a folder"});

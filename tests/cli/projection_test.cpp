@@ -81,7 +81,7 @@ TEST(ProjectionMemory, SaysWhereAnImbalanceIsBounded) {
 
 TEST(ProjectionMemory, NamesWhatIsNotCountedAndWhatWouldNotHelp) {
   const Words lite = {"projection", "memory", "--config", kLite};
-  expect_holds(run_program(with(lite, {"--fp8", "hybrid"})).out, {"not counted", "fp8: counted as"});
+  expect_holds(run_program(with(lite, {"--fp8", "hybrid"})).out, {"uncounted  fp8: counted as"});
   EXPECT_EQ(json_of(with(lite, {"--fp8", "hybrid"}))["not_counted"][0]["key"], "fp8");
   const Words oss = {"projection", "memory", "--config",
                      kExamples + "/megatron/configs/MI355X/gpt_oss_20B-BF16-pretrain.yaml"};
