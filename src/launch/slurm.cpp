@@ -124,7 +124,7 @@ SlurmRequest read_slurm(std::span<const std::string> words, const LauncherFile& 
   }
   CountReader counts(problems);
   if (const Flag* nodes = find_flag(request.flags, "nodes")) {
-    const bool is_typed = nodes->line == 0;
+    const bool is_typed = static_cast<std::size_t>(nodes - request.flags.data()) < num_written;
     const Problem place{.file = is_typed ? "command line" : file.path,
                         .line = nodes->line,
                         .key = is_typed ? "--nodes" : "slurm.nodes"};
