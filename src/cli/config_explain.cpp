@@ -177,7 +177,7 @@ void print_use(const Use& use, const std::string& file) {
   print_row("set by", is_default ? "nothing: it is the default" : place_text(use.setting.origin));
   for (const config::ReplacedValue& value : use.setting.replaced)
     print_row("overrode", fmt::format("{} ({})", config::to_text(value.value), place_text(value.origin)));
-  for (const config::Note& note : use.notes) print_row("note", fmt::format("{}: {}", note.key, note.text));
+  for (const config::Note& note : use.notes) print_row("note", fmt::format("{}: {}", note.key, visible(note.text)));
   if (use.planned) print_row("planned", "a real train refuses it: " + use.planned->reason);
   if (use.yielding) print_row("planned", "a real train computes the same numbers without it");
   if (!use.is_read) print_row("no effect", "nothing that reads it is switched on");

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/visible.hpp"
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"
 #include "cli/resolution_json.hpp"
@@ -54,11 +55,12 @@ std::string show_text(const config::Resolution& resolution) {
     }
     if (!rows.empty()) text += fmt::format("      # {}\n{}", section.area, rows);
   }
-  for (const config::Note& note : resolution.notes) text += fmt::format("# note: {}: {}\n", note.key, note.text);
+  for (const config::Note& note : resolution.notes)
+    text += fmt::format("# note: {}: {}\n", note.key, visible(note.text));
   for (const config::PlannedUse& use : resolution.planned)
     text += fmt::format("# planned: {}: {}\n", use.key, use.reason);
   for (const config::Note& note : resolution.no_effect)
-    text += fmt::format("# no effect: {}: {}\n", note.key, note.text);
+    text += fmt::format("# no effect: {}: {}\n", note.key, visible(note.text));
   return text;
 }
 

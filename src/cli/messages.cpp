@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/visible.hpp"
 #include "cli/terminal.hpp"
 
 namespace primus::cli {
@@ -20,7 +21,7 @@ void print_error(const std::string& text) {
 std::string shown_path(const std::string& path) {
   std::error_code error;
   const std::string here = std::filesystem::current_path(error).string() + "/";
-  return path.starts_with(here) ? path.substr(here.size()) : path;
+  return visible(path.starts_with(here) ? path.substr(here.size()) : path);
 }
 
 }  // namespace

@@ -519,7 +519,7 @@ std::string origin_comment(const Origin& origin) {
     case Layer::kCommandLine:
       return "command line";
     default:
-      return fmt::format("{}:{}", origin.file, origin.line);
+      return fmt::format("{}:{}", visible(origin.file), origin.line);  // a comment is one line
   }
 }
 

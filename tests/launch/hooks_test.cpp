@@ -111,6 +111,25 @@ TEST_F(RunScript, FailuresSayWhatAndWhat) {
   EXPECT_THROW(run_script({ScriptKind::kHook, "/nowhere/s.sh"}, {}, wishes), UserError);
 }
 
+// A script of that name was meant; a folder or a pipe was not.
+TEST(FindHooks, ALinkThatLeadsNowhereIsToldWhenItIsRun) {
+  const TestFolder folder;
+  folder.write("helpers/hooks/keep", "");
+  const auto hooks = folder.path() / "helpers/hooks";
+  std::filesystem::create_symlink("/nowhere.sh", hooks / "lost.sh");
+  std::filesystem::create_directory(hooks / "folder.sh");
+  ASSERT_EQ(mkfifo((hooks / "pipe.sh").c_str(), 0600), 0);
+  const std::vector<Script> found = find_hooks(folder.path(), "train", "pretrain", ScriptKind::kHook);
+  ASSERT_EQ(names(found), std::vector<std::string>{"lost.sh"});
+  ScriptWishes wishes;
+  EXPECT_THROW(run_script(found[0], {}, wishes), UserError);
+}
+
+TEST_F(RunScript, AValueWithANulByteIsNoVariable) {
+  EXPECT_NE(error_of("printf 'env.PRIMUS_TEST_HOOK=a\\0b\\n'").find("(expected env.NAME=VALUE)"), std::string::npos);
+  EXPECT_EQ(std::getenv("PRIMUS_TEST_HOOK"), nullptr);
+}
+
 TEST_F(RunScript, AFailureLeavesNoWishes) {
   const ScopedVariable unset("PRIMUS_TEST_HOOK", std::nullopt);
   ScriptWishes wishes;
