@@ -175,7 +175,7 @@ constexpr Row kRows[] = {
     {"padded_vocab_size=null", "pad_vocab_size"},
     {"padded_vocab_size=null&pad_vocab_size=true", "make_vocab_size_divisible_by"},
     {"data_path data_args_path", "split"},
-    {"tokenizer_type!=null|NullTokenizer|ByteTokenizer", "vocab_file merge_file"},
+    {"tokenizer_type!=null|NullTokenizer|ByteTokenizer", "vocab_file merge_file special_tokens"},
     {"tokenizer_type=NullTokenizer", "null_tokenizer_eod_id"},
     {"tokenizer_model", "save_tokenizer_assets"},
     {"tokenizer_type=TikTokenizer", "tiktoken_pattern tiktoken_num_special_tokens tiktoken_special_tokens"},

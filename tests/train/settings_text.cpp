@@ -1,4 +1,5 @@
 #include "train/settings_text.hpp"
+#include "checkpoint/start_folder.hpp"
 
 #include <fmt/format.h>
 
@@ -225,7 +226,7 @@ void add_start(const config::Experiment& experiment, Text& out) {
        {"load", "pretrained_checkpoint", "ckpt_step", "override_ckpt_iteration", "on_damaged_checkpoint",
         "moe_use_upcycling", "override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"})
     key(name);
-  out.add("continues", continues_itself(experiment));
+  out.add("continues", checkpoint::continues_itself(experiment));
   if (!experiment.is_null("load"))
     for (const char* name : {"finetune", "no_load_optim", "no_load_rng", "exit_on_missing_checkpoint"}) key(name);
   if (!experiment.is_null("load") || !experiment.is_null("pretrained_checkpoint")) key("load_main_params_from_ckpt");
