@@ -78,7 +78,7 @@ class Trainer {
   void report_rerun(Reporter& reporter, const engine::RerunVerdict& verdict, std::int64_t iteration) const;
   /// Nothing if a signal came in between.
   std::optional<EvaluationRecord> evaluate(std::int64_t iteration, std::int64_t consumed_samples);
-  /// Of the steps in `interval`; `last` and `learning_rate` are the last one's.
+  /// Of the steps in `interval`; `step` and its result `last` are the newest one's.
   IterationRecord record(const Submitted& step, const Interval& interval, const engine::StepResult& last) const;
   /// The interval that one step makes.
   static Interval interval_of(const engine::StepResult& result, double seconds, std::int64_t batch_size);

@@ -191,15 +191,26 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 /// Keys whose working values do the same, that are only checked, or that act on what a checkpoint on the disk holds
 /// (tests/config/checkpoint_settings_test.cpp), on a tokenizer's file (tests/data/tokenizers) or on a GPU
 /// (tests/engine), none of which these experiments have.
+const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
+                                                    "use_precision_aware_optimizer",
+                                                    "moe_token_dispatcher_type",
+                                                    "merge_file",
+                                                    "mtp_layer_type",
+                                                    "decrease_batch_size_if_needed",
+                                                    "auto_continue_train",
+                                                    "use_checkpoint_args",
+                                                    "use_mp_args_from_checkpoint_args",
+                                                    "use_tokenizer_model_from_checkpoint_args",
+                                                    "tiktoken_pattern",
+                                                    "tiktoken_num_special_tokens",
+                                                    "tiktoken_special_tokens",
+                                                    "special_tokens",
+                                                    "turbo_sync_free_moe_stage"};
+
 bool can_act(const Key& key) {
   const bool has_one_value =
       !key.working.empty() && (key.working.find('|') == std::string_view::npos || key.working == "null|1");
-  return key.state == KeyState::kWorks && !has_one_value && key.name != "optimizer_cpu_offload" &&
-         key.name != "use_precision_aware_optimizer" && key.name != "moe_token_dispatcher_type" &&
-         key.name != "merge_file" && key.name != "mtp_layer_type" && key.name != "decrease_batch_size_if_needed" &&
-         key.name != "auto_continue_train" && key.name.find("_checkpoint_args") == key.name.npos &&
-         key.name != "use_checkpoint_args" && !key.name.starts_with("tiktoken_") && key.name != "special_tokens" &&
-         key.name != "turbo_sync_free_moe_stage";
+  return key.state == KeyState::kWorks && !has_one_value && !kShownElsewhere.contains(key.name);
 }
 
 class SilentKeys : public ::testing::Test {
