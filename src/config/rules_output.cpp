@@ -33,7 +33,19 @@ void profile_steps(RuleContext& context) {
     context.report("profile_step_end",
                    fmt::format("does not come after {}", setting_text(context.experiment(), "profile_step_start")),
                    fmt::format("at least {}", start + 1));
+    return;
   }
+  const auto steps = context.experiment().get_optional_int("train_iters");
+  if (steps && start >= *steps) {
+    context.report("profile_step_start",
+                   fmt::format("no step is recorded: {}", setting_text(context.experiment(), "train_iters")),
+                   fmt::format("at most {}", *steps - 1));
+  }
+}
+
+void profile_kind(RuleContext& context) {
+  if (!context.is_on("profile") || context.is_on("use_pytorch_profiler")) return;
+  context.plan("profile", "ranges for external profilers; use_pytorch_profiler: true records a trace");
 }
 
 void profile_ranks(RuleContext& context) {
@@ -65,7 +77,8 @@ constexpr Rule kRules[] = {
     {"asynchronous_save", "Saving in the background needs torch_dist and a persistent worker.", asynchronous_save},
     {"sharded_format", "The checkpoint format torch_dcp belongs to use_torch_fsdp2.", sharded_format},
     {"temporary_checkpoints", "Temporary checkpoints have a kind.", temporary_checkpoints},
-    {"profile_steps", "A profile ends after it starts.", profile_steps},
+    {"profile_steps", "A profile ends after it starts, and starts within the run.", profile_steps},
+    {"profile_kind", "A profile is recorded by use_pytorch_profiler.", profile_kind},
     {"profile_ranks", "Profiled ranks exist.", profile_ranks},
     {"profile_folder", "A profile is written beside the curves, so it turns their folder on.", profile_folder},
     {"tracking_service", "Weights & Biases needs its key in the environment; said in a note.", tracking_service},
