@@ -195,6 +195,19 @@ void print_made(const std::string& prefix, const std::vector<std::string>& outpu
   for (const std::string& path : outputs) fmt::print("wrote {}\n", path);
 }
 
+/// Makes the set that `read` names, under a progress bar, and says what was made. make(progress) gives the files.
+template <typename Make>
+int make_set(const NewSetWords& read, Format format, const char* work, const Make& make) {
+  check_prefix("--output-prefix", read.output_prefix);
+  std::vector<std::string> outputs;
+  {
+    ProgressBar bar(work, Unit::kThings);
+    outputs = make([&](std::int64_t done, std::int64_t all) { bar.show(done, all); });
+  }
+  print_made(read.output_prefix, outputs, format);
+  return 0;
+}
+
 void add_merge_options(CLI::App& app, NewSetWords& read) {
   app.add_option("--input", read.inputs, "Data sets, without .bin, in order")->required()->type_name("PREFIX");
   app.add_option("--output-prefix", read.output_prefix, "The one to write")->required()->type_name("PREFIX");
@@ -209,15 +222,9 @@ int run_merge(std::span<const std::string> words, const LaunchOptions& launch) {
       "example\n  primus-cli data merge --input data/a_text_document data/b_text_document --output-prefix data/all");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
-  check_prefix("--output-prefix", read.output_prefix);
-  std::vector<std::string> outputs;
-  {
-    ProgressBar bar("merge", Unit::kThings);
-    outputs = data::merge_datasets(read.inputs, read.output_prefix,
-                                   [&](std::int64_t done, std::int64_t all) { bar.show(done, all); });
-  }
-  print_made(read.output_prefix, outputs, launch.format);
-  return 0;
+  return make_set(read, launch.format, "merge", [&](const auto& progress) {
+    return data::merge_datasets(read.inputs, read.output_prefix, progress);
+  });
 }
 
 void add_shuffle_options(CLI::App& app, NewSetWords& read) {
@@ -234,15 +241,9 @@ int run_shuffle(std::span<const std::string> words, const LaunchOptions& launch)
   app.footer("example\n  primus-cli data shuffle --input data/train_text_document --output-prefix data/mixed --seed 7");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
-  check_prefix("--output-prefix", read.output_prefix);
-  std::vector<std::string> outputs;
-  {
-    ProgressBar bar("shuffle", Unit::kThings);
-    outputs = data::shuffle_documents(read.inputs.front(), read.output_prefix, read.seed,
-                                      [&](std::int64_t done, std::int64_t all) { bar.show(done, all); });
-  }
-  print_made(read.output_prefix, outputs, launch.format);
-  return 0;
+  return make_set(read, launch.format, "shuffle", [&](const auto& progress) {
+    return data::shuffle_documents(read.inputs.front(), read.output_prefix, read.seed, progress);
+  });
 }
 
 template <typename Words, void (*Add)(CLI::App&, Words&)>

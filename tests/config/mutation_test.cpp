@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <random>
 
 #include "base/text.hpp"
@@ -13,6 +12,8 @@
 #include "config/overrides.hpp"
 #include "config/resolve_fixture.hpp"
 #include "config/yaml_reader.hpp"
+#include "support/mutation.hpp"
+#include "support/soak.hpp"
 
 namespace primus::config {
 namespace {
@@ -20,37 +21,17 @@ namespace {
 constexpr unsigned kSeed = 20240229;
 
 int rounds(int in_short) {
-  const char* soak = std::getenv("PRIMUS_SOAK");
-  return soak && *soak ? 200'000 : in_short;
+  return test::rounds(in_short, 200'000);
 }
 
-// One to four small injuries: a byte changed, a piece removed, doubled or replaced by something that a parser minds.
+// What YAML, overrides and layouts mind.
+constexpr std::string_view kPieces[] = {"&a ", "*a", "<<: ", "[",    "]",    "{",    "}",        "\n",   "  ",
+                                        ": ",  "- ", "\"",   "'",    "${",   "}",    "#",        "|\n",  "---\n",
+                                        "\t",  "?",  "!!s ", "\xff", "\xc3", "\r\n", "1e999",    "null", "*9999",
+                                        "(",   ")",  "|",    "E",    "t",    "L",    "99999999", "-1",   "\0"};
+
 std::string mutated(std::string text, std::mt19937& random) {
-  constexpr std::string_view kPieces[] = {"&a ", "*a", "<<: ", "[",    "]",    "{",    "}",        "\n",   "  ",
-                                          ": ",  "- ", "\"",   "'",    "${",   "}",    "#",        "|\n",  "---\n",
-                                          "\t",  "?",  "!!s ", "\xff", "\xc3", "\r\n", "1e999",    "null", "*9999",
-                                          "(",   ")",  "|",    "E",    "t",    "L",    "99999999", "-1",   "\0"};
-  const auto below = [&](std::size_t bound) {
-    return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
-  };
-  for (std::size_t i = 1 + below(4); i > 0 && !text.empty(); --i) {
-    const std::size_t at = below(text.size());
-    const std::size_t size = std::min(text.size() - at, 1 + below(12));
-    switch (below(4)) {
-      case 0:
-        text[at] = static_cast<char>(below(256));
-        break;
-      case 1:
-        text.erase(at, size);
-        break;
-      case 2:
-        text.insert(at, text.substr(below(text.size()), size));
-        break;
-      default:
-        text.insert(at, kPieces[below(std::size(kPieces))]);
-    }
-  }
-  return text;
+  return test::mutated(std::move(text), random, kPieces);
 }
 
 // Every setting that rules compute with, so that a damaged number reaches them.

@@ -11,6 +11,8 @@
 #include <random>
 
 #include "data/temporary_folder.hpp"
+#include "support/mutation.hpp"
+#include "support/soak.hpp"
 
 namespace {
 
@@ -39,69 +41,38 @@ namespace {
 // The word cache of an encoder is 4 MiB, whatever the file.
 constexpr std::size_t kLargestBytes = std::size_t{16} << 20;
 
-int rounds(int in_short, int in_soak) {
-  const char* soak = std::getenv("PRIMUS_SOAK");
-  return soak != nullptr && *soak != '\0' ? in_soak : in_short;
-}
-
-/// One to four injuries: a byte changed, a piece removed, doubled or replaced by something that a parser minds.
-std::string mutated(std::string text, std::mt19937& random) {
-  constexpr std::string_view kPieces[] = {"\"",
-                                          "{",
-                                          "}",
-                                          "[",
-                                          "]",
-                                          ",",
-                                          ":",
-                                          "null",
-                                          "true",
-                                          "-1",
-                                          "1e999",
-                                          "4294967296",
-                                          "99999999999",
-                                          "\\u0000",
-                                          "\\ud8",
-                                          "(",
-                                          "(?:",
-                                          "\\p{",
-                                          "*+",
-                                          "{1,9999}",
-                                          "&&[",
-                                          "\xff",
-                                          "\xc3",
-                                          "Ġ",
-                                          "\\\\s+",
-                                          "Sequence",
-                                          "Split",
-                                          "ByteLevel",
-                                          "NFKC",
-                                          "Regex",
-                                          "\xff\xff\xff\x7f"};
-  const auto below = [&](std::size_t bound) {
-    return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
-  };
-  for (std::size_t i = 1 + below(4); i > 0 && !text.empty(); --i) {
-    const std::size_t at = below(text.size());
-    const std::size_t size = std::min(text.size() - at, 1 + below(12));
-    switch (below(5)) {
-      case 0:
-        text[at] = static_cast<char>(below(256));
-        break;
-      case 1:
-        text.erase(at, size);
-        break;
-      case 2:
-        text.insert(at, text.substr(below(text.size()), size));
-        break;
-      case 3:
-        text.resize(at);
-        break;
-      default:
-        text.insert(at, kPieces[below(std::size(kPieces))]);
-    }
-  }
-  return text;
-}
+// What these parsers mind.
+constexpr std::string_view kPieces[] = {"\"",
+                                        "{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        ",",
+                                        ":",
+                                        "null",
+                                        "true",
+                                        "-1",
+                                        "1e999",
+                                        "4294967296",
+                                        "99999999999",
+                                        "\\u0000",
+                                        "\\ud8",
+                                        "(",
+                                        "(?:",
+                                        "\\p{",
+                                        "*+",
+                                        "{1,9999}",
+                                        "&&[",
+                                        "\xff",
+                                        "\xc3",
+                                        "Ġ",
+                                        "\\\\s+",
+                                        "Sequence",
+                                        "Split",
+                                        "ByteLevel",
+                                        "NFKC",
+                                        "Regex",
+                                        "\xff\xff\xff\x7f"};
 
 void expect_calm(HostileKind kind, const std::string& whole, int num_rounds) {
   TemporaryFolder folder;
@@ -110,7 +81,7 @@ void expect_calm(HostileKind kind, const std::string& whole, int num_rounds) {
   largest_allocation = 0;
   std::mt19937 random(20261130);
   for (int i = 0; i < num_rounds; ++i) {
-    const std::string content = mutated(whole, random);
+    const std::string content = test::mutated(whole, random, kPieces);
     const auto start = std::chrono::steady_clock::now();
     read_hostile(kind, content, folder.path());
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
@@ -131,7 +102,7 @@ TEST(HostileInput, Index) {
   writer.finish();
   const std::string whole = read_file(folder / "a.idx");
   ASSERT_EQ(read_file(folder / "a.bin").size(), kBinBytes);
-  expect_calm(HostileKind::kIndex, whole, rounds(4000, 1'000'000));
+  expect_calm(HostileKind::kIndex, whole, test::rounds(4000, 1'000'000));
 }
 
 TEST(HostileInput, TokenizerJson) {
@@ -151,13 +122,13 @@ TEST(HostileInput, TokenizerJson) {
     "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "ignore_merges": true,
               "vocab": {"a": 0, "b": 1, "t": 2, "Ġ": 3, "Ã": 4, "©": 5, "ab": 6, "Ġa": 7, "Ġab": 8, "<unk>": 9, "1": 10,
                         "Ġt": 11}, "merges": ["a b", ["Ġ", "ab"], "Ġ a", "Ġ t"]}})x";
-  expect_calm(HostileKind::kTokenizerJson, kWhole, rounds(3000, 1'000'000));
+  expect_calm(HostileKind::kTokenizerJson, kWhole, test::rounds(3000, 1'000'000));
 }
 
 TEST(HostileInput, JsonLine) {
   expect_calm(HostileKind::kJsonLine,
               R"({"id": [1, {"text": null}], "meta": {"text": "no", "x": -1.5e3}, "text": "a\n\u00e9\ud83d\udc4d b"})",
-              rounds(50'000, 1'000'000));
+              test::rounds(50'000, 1'000'000));
 }
 
 // --- a small model, written as the protocol buffer that sentencepiece reads ---
@@ -197,7 +168,7 @@ TEST(HostileInput, SentencePieceModel) {
   std::vector<std::int64_t> ids;
   tokenizer->encode("the x", ids);
   EXPECT_EQ(ids, (std::vector<std::int64_t>{6, 7, 11}));
-  expect_calm(HostileKind::kModel, whole, rounds(2000, 100'000));
+  expect_calm(HostileKind::kModel, whole, test::rounds(2000, 100'000));
 }
 
 }  // namespace

@@ -169,9 +169,17 @@ TEST(RerunTest, FindsWhatWasInjectedAndTrainsOnTheSoundResult) {
   using Kind = engine::RerunVerdict::Kind;
   const engine::StepResult plain = injected_step(engine::RerunMode::kDisabled, kTransientError, 1);
   EXPECT_FALSE(plain.rerun.has_value());
-  for (const auto& [error, kind] :
-       {std::pair{kTransientError, Kind::kDifferent}, {kPersistentError, Kind::kSame}, {kCorrectResult, Kind::kSame}}) {
-    const engine::StepResult result = injected_step(engine::RerunMode::kValidate, error, 1);
+  // Validating, a machine that gives other bits ends the run; reporting, the second, sound result is trained on.
+  try {
+    injected_step(engine::RerunMode::kValidate, kTransientError, 1);
+    ADD_FAILURE() << "two results that differ were passed over";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("this machine computes wrongly"), std::string::npos) << error.what();
+  }
+  for (const auto& [mode, error, kind] : {std::tuple{engine::RerunMode::kReport, kTransientError, Kind::kDifferent},
+                                          {engine::RerunMode::kValidate, kPersistentError, Kind::kSame},
+                                          {engine::RerunMode::kValidate, kCorrectResult, Kind::kSame}}) {
+    const engine::StepResult result = injected_step(mode, error, 1);
     ASSERT_TRUE(result.rerun.has_value());
     EXPECT_EQ(result.rerun->kind, kind);
     EXPECT_EQ(result.loss, plain.loss);

@@ -1,18 +1,17 @@
 // SIGKILL at any moment: the run goes on from its last checkpoint, on the curve of the run that nobody killed.
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <random>
 
 #include "faults/worker_run.hpp"
+#include "support/soak.hpp"
 
 namespace primus::faults {
 namespace {
 
 /// PRIMUS_SOAK=1 (make test SOAK=1): all of them.
 int num_kills() {
-  const char* soak = std::getenv("PRIMUS_SOAK");
-  return soak != nullptr && std::string_view(soak) == "1" ? 100 : 10;
+  return test::rounds(10, 100);
 }
 
 struct Undisturbed {

@@ -1,16 +1,15 @@
 #pragma once
 // Random legal sizes of a rank grid.
-#include <cstdlib>
 #include <random>
 
 #include "layout/rank_grid.hpp"
+#include "support/soak.hpp"
 
 namespace primus::test {
 
 /// How many random cases a property test runs: 10,000 in the long tier.
 inline int num_random_cases(int in_short_tier) {
-  const char* soak = std::getenv("PRIMUS_SOAK");
-  return soak != nullptr && *soak == '1' ? 10'000 : in_short_tier;
+  return rounds(in_short_tier, 10'000);
 }
 
 inline std::int64_t one_of(std::mt19937_64& generator, std::initializer_list<std::int64_t> values) {

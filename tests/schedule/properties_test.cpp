@@ -2,17 +2,17 @@
 // memory), the simulator must run it with any times, and what it adds up must be what went in.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "schedule/algorithms.hpp"
 #include "schedule/simulate.hpp"
+#include "support/soak.hpp"
 
 namespace primus::schedule {
 namespace {
 
 int num_cases() {
-  return std::getenv("PRIMUS_SOAK") == nullptr ? 4000 : 40'000;
+  return test::rounds(4000, 40'000);
 }
 
 class Random {

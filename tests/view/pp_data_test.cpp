@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -14,6 +13,7 @@
 #include "base/files.hpp"
 #include "config/test_folder.hpp"
 #include "schedule/algorithms.hpp"
+#include "support/soak.hpp"
 
 namespace primus::view {
 namespace {
@@ -189,7 +189,7 @@ TEST(PpDataTest, FaultsNameFileAndPlace) {
 
 // Damaged files are read or refused; whatever is read can be drawn.
 TEST(PpDataTest, MutatedFilesNeverCrash) {
-  const int num_cases = std::getenv("PRIMUS_SOAK") == nullptr ? 3000 : 100'000;
+  const int num_cases = test::rounds(3000, 100'000);
   const test::TestFolder folder;
   folder.write("config.json", R"({"pp_size": 1, "vp_size": 1, "num_mbs": 2})");
   const std::string whole = Json{{"1", record_of(10.0, 20.0, 40.0, 3.0, 2)}}.dump();
