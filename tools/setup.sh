@@ -99,7 +99,6 @@ begin_work() {
 
 packages=(g++ cmake ninja-build ccache pkgconf python3 python3-venv ca-certificates
   libopenmpi-dev openmpi-bin libyaml-cpp-dev libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-<<<<<<< Updated upstream
   libgtest-dev libgmock-dev libbenchmark-dev
   libpcre2-dev libicu-dev libsentencepiece-dev zlib1g-dev libzstd-dev)
 # Tests open pictures in a browser and turn them into PNG; where these are missing, those tests are skipped. Ubuntu has
@@ -108,9 +107,6 @@ if [ "$kind" = full ]; then
   packages+=(librsvg2-bin)
   if grep -qs '^ID=debian' /etc/os-release; then packages+=(chromium); fi
 fi
-=======
-  libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev)
->>>>>>> Stashed changes
 
 # A tool that somebody installed in another way is as good as its package.
 present_without_package() {

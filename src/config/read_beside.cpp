@@ -46,7 +46,6 @@ constexpr Row kRows[] = {
     {"use_rope_scaling", "rope_scaling_factor"},
     {"qk_clip", "qk_clip_threshold qk_clip_alpha"},
     {"use_mup", "mup_base_hidden_size mup_base_head_dim mup_attn_scale_power mup_embedding_mult mup_output_mult"},
-    {"position_embedding_type=relative", "relative_attention_num_buckets relative_attention_max_distance"},
     {"use_sink_attention", "sink_sliding_window sink_window_even_layers_only"},
     // Experts.
     {"moe_router_enable_expert_bias", "moe_router_bias_update_rule moe_router_bias_update_rate"},
@@ -71,7 +70,7 @@ constexpr Row kRows[] = {
      "moe_paged_stash_page_size moe_paged_stash_buffer_size_factor_cuda moe_paged_stash_buffer_size_factor_cpu"},
     // Number types.
     {"fp16", "initial_loss_scale min_loss_scale loss_scale_window hysteresis"},
-    {"fp8 fp4", "first_last_layers_bf16"},
+    {"fp8 fp4", "first_last_layers_bf16 moe_router_padding_for_quantization"},
     {"first_last_layers_bf16", "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16"},
     {"fp8",
      "fp8_recipe fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_wgrad "
@@ -91,6 +90,7 @@ constexpr Row kRows[] = {
     {"num_virtual_stages_per_pipeline_rank num_layers_per_virtual_pipeline_stage virtual_pipeline_model_parallel_size "
      "pipeline_model_parallel_layout",
      "microbatch_group_size_per_vp_stage"},
+    {"tensor_model_parallel_size", "distribute_saved_activations"},
     {"context_parallel_size", "cp_comm_type"},
     {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank"},
     {"tp_comm_overlap",
@@ -177,8 +177,8 @@ constexpr Row kRows[] = {
      "mlflow_tracelens_cleanup_after_upload"},
     {"profile",
      "use_pytorch_profiler profile_ranks profile_step_start profile_step_end disable_profiler_activity_cpu "
-     "torch_profiler_record_shapes torch_profiler_with_stack torch_profiler_use_gzip record_shapes "
-     "pytorch_profiler_collect_shapes pytorch_profiler_collect_callstack pytorch_profiler_collect_chakra"},
+     "torch_profiler_record_shapes torch_profiler_use_gzip record_shapes "
+     "pytorch_profiler_collect_shapes pytorch_profiler_collect_chakra"},
     {"record_memory_history", "memory_snapshot_path"},
 };
 

@@ -25,6 +25,16 @@ void temporary_checkpoints(RuleContext& context) {
                  "write non_persistent_ckpt_type: global, local or in_memory");
 }
 
+void dumps(RuleContext& context) {
+  if (!context.is_null("save") || !context.experiment().is_explicitly_set("save")) return;
+  for (const std::string_view key : {"save_activations_interval", "save_dgrads_interval", "save_wgrads_interval",
+                                     "save_params_interval", "save_tokens_per_expert_interval"}) {
+    if (context.is_null(key)) continue;
+    context.report(key, fmt::format("has no folder to write to: {}", setting_text(context.experiment(), "save")),
+                   "save set, or not written");
+  }
+}
+
 void profile_steps(RuleContext& context) {
   if (!context.is_on("profile")) return;
   const std::int64_t start = context.integer("profile_step_start");
@@ -77,6 +87,7 @@ constexpr Rule kRules[] = {
     {"asynchronous_save", "Saving in the background needs torch_dist and a persistent worker.", asynchronous_save},
     {"sharded_format", "The checkpoint format torch_dcp belongs to use_torch_fsdp2.", sharded_format},
     {"temporary_checkpoints", "Temporary checkpoints have a kind.", temporary_checkpoints},
+    {"dumps", "What single steps dump goes where the run saves.", dumps},
     {"profile_steps", "A profile ends after it starts, and starts within the run.", profile_steps},
     {"profile_kind", "A profile is recorded by use_pytorch_profiler.", profile_kind},
     {"profile_ranks", "Profiled ranks exist.", profile_ranks},

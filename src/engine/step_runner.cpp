@@ -65,6 +65,8 @@ nn::StepContext StepRunner::training_context(const Running& running, std::size_t
   step.aux_scale = scaler_.scale() / static_cast<double>(input.micro_batches.size());
   step.first_token = sample * settings_.micro_batch.seq_length;
   step.seed = settings_.seed;
+  step.observer = input.observer;
+  if (step.observer != nullptr) step.observer->begin_micro_batch(static_cast<int>(micro_batch));
   return step;
 }
 
@@ -76,6 +78,7 @@ void StepRunner::begin(Running& running, std::size_t num_micro_batches) {
   running.square_sum = at::zeros({1}, scalar);
   parameters_.zero_main_gradients();
   model_.begin_step();
+  if (running.input->observer != nullptr) running.input->observer->begin_step();
 }
 
 void StepRunner::compute(Running& running, const std::vector<schedule::Action>& actions) {
@@ -113,6 +116,7 @@ StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const S
   timing_ = has_weight_grad ? nn::WeightGradTiming::kDeferred : nn::WeightGradTiming::kWithBackward;
   try {
     compute(running, actions);
+    if (input.observer != nullptr) input.observer->gradients_ready();
     if (std::any_of(actions.begin(), actions.end(), is_optimizer_step)) optimizer_step(running);
     // The only wait of a step: by now the device has all of it, the gated update included.
     read_back(running);

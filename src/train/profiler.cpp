@@ -4,14 +4,17 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "ops/device.hpp"
 #include "ops/zone.hpp"
+#include "train/tensorboard.hpp"
 
 namespace primus::train {
 namespace {
@@ -76,14 +79,9 @@ std::optional<ProfileOptions> profile_options(const config::Experiment& experime
     options.shapes = ProfileOptions::Shapes::kRecorded;
   }
   if (experiment.get_bool("torch_profiler_use_gzip")) options.format = ProfileOptions::Format::kGzip;
-  options.folder = experiment.get_optional_string("tensorboard_dir")
-                       .value_or((std::filesystem::path(experiment.run_folder()) / "tensorboard").string());
+  options.folder = tensorboard_folder(experiment);
   return options;
 }
-
-struct Profiler::Recording {
-  std::int64_t first_step = 0;
-};
 
 Profiler::Profiler(std::optional<ProfileOptions> options, at::Device device, std::int64_t rank)
     : options_(std::move(options)), device_(device), rank_(rank) {
@@ -109,36 +107,40 @@ void Profiler::start() {
 }
 
 void Profiler::begin_step(std::int64_t step) {
-  if (!options_) return;
+  if (!options_ || step >= options_->end_step) return;
   // The tools behind it are made ready a step early, so that the first recorded step does not wait for them.
-  if (step == std::max<std::int64_t>(options_->first_step - 1, 0)) {
+  if (!is_prepared_ && step + 1 >= options_->first_step) {
     torch::autograd::profiler::prepareProfiler(configuration(*options_), activities(*options_, device_));
+    is_prepared_ = true;
   }
-  if (step == options_->first_step) {
-    recording_ = std::make_unique<Recording>(Recording{.first_step = step});
+  if (!recording_ && step >= options_->first_step) {
+    recording_ = Recording{.first_step = step, .last_step = step};
     start();
   }
-  if (recording_) begin_range(fmt::format("ProfilerStep#{}", step));
+  if (!recording_) return;
+  recording_->last_step = step;
+  begin_range(fmt::format("ProfilerStep#{}", step));
 }
 
-std::optional<std::string> Profiler::end_step(std::int64_t step, Run run) {
+std::optional<std::string> Profiler::end_step() {
   if (!recording_) return std::nullopt;
   if (device_.is_cuda()) ops::synchronize(at::kCUDA);  // the step's kernels belong into its trace
   end_range();
-  if (step + 1 < options_->end_step && run == Run::kGoesOn) return std::nullopt;
-  return write(step);
+  if (recording_->last_step + 1 < options_->end_step) return std::nullopt;
+  return finish();
 }
 
-std::string Profiler::write(std::int64_t last_step) {
+std::optional<std::string> Profiler::finish() {
+  if (!recording_) return std::nullopt;
   ops::set_zone_marks({});
   const auto result = torch::autograd::profiler::disableProfiler();
-  const std::int64_t first_step = recording_->first_step;
+  const std::string name =
+      fmt::format("rank{}_steps{}-{}.pt.trace.json", rank_, recording_->first_step, recording_->last_step);
   recording_.reset();
   std::error_code failure;
   std::filesystem::create_directories(options_->folder, failure);
-  const std::string path = (std::filesystem::path(options_->folder) /
-                            fmt::format("rank{}_steps{}-{}.pt.trace.json", rank_, first_step, last_step))
-                               .string();
+  const std::string path = (std::filesystem::path(options_->folder) / name).string();
+  std::filesystem::remove(path, failure);  // of an earlier run: what is there afterwards is this one's
   result->save(path);
   if (!std::filesystem::exists(path, failure)) throw UserError(fmt::format("{}: the trace cannot be written", path));
   if (options_->format == ProfileOptions::Format::kJson) return path;

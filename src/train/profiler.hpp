@@ -2,7 +2,6 @@
 // A trace of some steps through libtorch's profiler (Kineto): what Perfetto, chrome://tracing and TensorBoard's plugin
 // open. The zones of ops/zone.hpp stand in it under their names, each step as ProfilerStep#N.
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -24,7 +23,7 @@ struct ProfileOptions {
 /// What the experiment asks for; nothing without `profile` and `use_pytorch_profiler`, or if `rank` does not record.
 std::optional<ProfileOptions> profile_options(const config::Experiment& experiment, std::int64_t rank);
 
-/// Records a window of steps. For the thread that runs them.
+/// Records a window of steps, once: those of it that this process runs. For the thread that runs them.
 class Profiler {
  public:
   /// Throws UserError if nothing could be recorded: the device's activities alone, without a device.
@@ -35,20 +34,23 @@ class Profiler {
 
   /// Before step `step` begins.
   void begin_step(std::int64_t step);
-  /// After it. Where the window ends, or the run does, the trace is written: its path. Throws UserError if it cannot
-  /// be.
-  enum class Run { kGoesOn, kEnds };
-  std::optional<std::string> end_step(std::int64_t step, Run run);
+  /// After it. Where the window ends, the trace is written: its path. Throws UserError if it cannot be.
+  std::optional<std::string> end_step();
+  /// When the run ends: a trace that is still being recorded is written, as by end_step.
+  std::optional<std::string> finish();
 
  private:
-  struct Recording;
+  struct Recording {
+    std::int64_t first_step;
+    std::int64_t last_step;
+  };
   void start();
-  std::string write(std::int64_t last_step);
 
   std::optional<ProfileOptions> options_;
   at::Device device_;
   std::int64_t rank_;
-  std::unique_ptr<Recording> recording_;
+  bool is_prepared_ = false;
+  std::optional<Recording> recording_;
 };
 
 }  // namespace primus::train

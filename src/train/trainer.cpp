@@ -21,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t kRank = 0;  // a run of one process
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -28,6 +30,16 @@ double seconds_since(Clock::time_point start) {
 std::string launchers_yaml(const std::string& run_folder) {
   const std::filesystem::path path = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
   return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
+
+/// `finish` ends the recording. A trace that cannot be written is no reason to end the run.
+template <class Finish>
+void write_trace(Reporter& reporter, const Finish& finish) {
+  try {
+    if (const std::optional<std::string> path = finish()) reporter.message(fmt::format(" trace written: {}", *path));
+  } catch (const UserError& error) {
+    reporter.alarm(error.what());
+  }
 }
 
 /// Of the trained weights.
@@ -75,7 +87,8 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       flops_per_token_(model::flops_per_token(spec_).training() + model::mtp_training_flops_per_token(spec_)),
       experiment_json_(experiment.to_json()),
       experiment_yaml_(launchers_yaml(options_.run_folder)),
-      began_(Clock::now()) {
+      began_(Clock::now()),
+      profiler_(profile_options(experiment, kRank), device, kRank) {
   require_device_support(experiment, device);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
@@ -104,6 +117,8 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
   start_ = load_start(experiment, spec_,
                       {.parameters = *parameters_, .optimizer = *optimizer_, .runner = *runner_, .options = options_});
+  observers_ = std::make_unique<StepObservers>(experiment, *parameters_, static_cast<int>(spec_.num_layers()),
+                                               start_.position.iteration);
 }
 
 Trainer::~Trainer() = default;
@@ -138,8 +153,8 @@ std::optional<std::string> Trainer::outlier(double loss, double grad_norm) {
   return text;
 }
 
-engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_samples,
-                                 const engine::StepRates& rates) {
+engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+                                 nn::Observer* observer) {
   const std::int64_t num_micro_batches = options_.batch_sizes.at(consumed_samples) / options_.micro_batch_size;
   const StepBatches batches =
       to_tensors(train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = num_micro_batches}),
@@ -154,6 +169,7 @@ engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_s
                                                                     .first_sample = consumed_samples,
                                                                     .rates = rates,
                                                                     .step = iteration,
+                                                                    .observer = observer,
                                                                     .suspicion = suspicion});
 }
 
@@ -355,15 +371,21 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
   RunSummary& summary = progress.summary;
   const engine::StepRates step_rates = rates(progress.schedule_samples);
   progress.batch_size = options_.batch_sizes.at(progress.consumed_samples);
+  const auto alarm = [&](const std::string& message) { reporter.alarm(message); };
+  nn::Observer* observer = observers_->begin(iteration - 1, alarm);
+  profiler_.begin_step(iteration - 1);
   const Clock::time_point start = Clock::now();
-  const engine::StepResult result = step(iteration, progress.consumed_samples, step_rates);
+  const engine::StepResult result = step(iteration, progress.consumed_samples, step_rates, observer);
+  const double seconds = seconds_since(start);
+  write_trace(reporter, [&] { return profiler_.end_step(); });
+  if (observer != nullptr) observers_->finish(alarm);
   if (result.rerun) report_rerun(reporter, *result.rerun, iteration);
   if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
   if (options_.step.rerun.mode == engine::RerunMode::kDisabled) {
     if (const auto jump = outlier(result.loss, result.grad_norm))
       reporter.alarm(fmt::format(" iteration {}: {}", iteration, *jump));
   }
-  const Interval this_step = interval_of(result, seconds_since(start), progress.batch_size);
+  const Interval this_step = interval_of(result, seconds, progress.batch_size);
   count(result, this_step, progress);
   if (reporter.wants_step(iteration))
     reporter.step(record(iteration, this_step, progress, result, step_rates.learning_rate));
@@ -400,6 +422,7 @@ RunSummary Trainer::run(Reporter& reporter) {
     evaluate_if_due(reporter, iteration, progress, end);
     save_if_due(reporter, iteration, progress, end);
   }
+  write_trace(reporter, [&] { return profiler_.finish(); });
   summary.end = end.value_or(EndOfRun::kAllSteps);
   summary.failed_save = saver_->failure();
   if (progress.measured_samples > 0) {

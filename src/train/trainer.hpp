@@ -8,9 +8,11 @@
 #include "train/batches.hpp"
 #include "train/options.hpp"
 #include "train/outlier_watch.hpp"
+#include "train/profiler.hpp"
 #include "train/reporter.hpp"
 #include "train/saver.hpp"
 #include "train/start.hpp"
+#include "train/step_observers.hpp"
 
 namespace primus::train {
 
@@ -55,7 +57,8 @@ class Trainer {
   /// The rates of a step that begins after `samples` (of the schedule: skipped steps do not count).
   engine::StepRates rates(std::int64_t samples) const;
   DepthOptions depth_options() const;
-  engine::StepResult step(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates);
+  engine::StepResult step(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+                          nn::Observer* observer);
   const schedule::Schedule& schedule_of(std::int64_t num_micro_batches);
   RunSummary run_evaluation(Reporter& reporter);
   /// One step with its records; `end` is set if the run ends with it.
@@ -94,6 +97,8 @@ class Trainer {
   std::string experiment_json_;
   std::string experiment_yaml_;  // as the launcher wrote it; empty without a launcher
   std::chrono::steady_clock::time_point began_;
+  Profiler profiler_;
+  std::unique_ptr<StepObservers> observers_;
   std::map<std::int64_t, schedule::Schedule> schedules_;  // by number of micro-batches
   OutlierWatch loss_watch_{"loss"};
   OutlierWatch gradient_watch_{"gradient norm"};

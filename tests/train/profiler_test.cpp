@@ -12,12 +12,35 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "ops/zone.hpp"
+#include "train/tiny_run.hpp"
 
 namespace primus::train {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+std::string text_of(const std::string& path) {
+  // gzopen reads what is not compressed as it is.
+  gzFile file = gzopen(path.c_str(), "rb");
+  EXPECT_NE(file, nullptr) << path;
+  std::string text;
+  char buffer[4096];
+  for (int n = 0; (n = gzread(file, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
+  gzclose(file);
+  return text;
+}
+
+/// How often each name stands in the trace, of one category or of all.
+std::map<std::string, int> names(const std::string& path, const std::string& category = {}) {
+  std::map<std::string, int> count;
+  const Json trace = Json::parse(text_of(path));
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.value("ph", "") != "X") continue;
+    if (category.empty() || event.value("cat", "") == category) ++count[event.value("name", "")];
+  }
+  return count;
+}
 
 class ProfilerTest : public ::testing::Test {
  protected:
@@ -42,32 +65,10 @@ class ProfilerTest : public ::testing::Test {
         const ops::ZoneScope inner(ops::Zone::kGradientNorm);
         at::empty({16}, at::kFloat).fill_(1.0);
       }
-      const bool ends = step + 1 == num_steps;
-      if (auto path = profiler.end_step(step, ends ? Profiler::Run::kEnds : Profiler::Run::kGoesOn)) {
-        written.push_back(*path);
-      }
+      if (auto path = profiler.end_step()) written.push_back(*path);
     }
+    if (auto path = profiler.finish()) written.push_back(*path);
     return written;
-  }
-
-  static std::string text_of(const std::string& path) {
-    // gzopen reads what is not compressed as it is.
-    gzFile file = gzopen(path.c_str(), "rb");
-    EXPECT_NE(file, nullptr) << path;
-    std::string text;
-    char buffer[4096];
-    for (int n = 0; (n = gzread(file, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
-    gzclose(file);
-    return text;
-  }
-
-  /// How often each name stands in the trace.
-  static std::map<std::string, int> names(const std::string& path) {
-    std::map<std::string, int> count;
-    for (const Json& event : Json::parse(text_of(path)).at("traceEvents")) {
-      if (event.value("ph", "") == "X") ++count[event.value("name", "")];
-    }
-    return count;
   }
 
   fs::path folder_;
@@ -108,6 +109,18 @@ TEST_F(ProfilerTest, ARunThatEndsInTheWindowWritesWhatThereIs) {
   EXPECT_EQ(names(written[0])["ProfilerStep#2"], 1);
 }
 
+TEST_F(ProfilerTest, ARunThatGoesOnInTheWindowRecordsTheRestOfIt) {
+  Profiler profiler(options(1, 6), at::kCPU, 0);
+  for (const std::int64_t step : {3, 5}) {  // the data of step 4 is passed over
+    profiler.begin_step(step);
+    const auto path = profiler.end_step();
+    ASSERT_EQ(path.has_value(), step == 5);
+    if (path) EXPECT_EQ(fs::path(*path).filename(), "rank0_steps3-5.pt.trace.json");
+  }
+  profiler.begin_step(6);
+  EXPECT_FALSE(profiler.end_step() || profiler.finish());
+}
+
 TEST_F(ProfilerTest, AStepThatThrowsLeavesNothingBehind) {
   for (int again = 0; again < 2; ++again) {
     try {
@@ -144,6 +157,68 @@ TEST_F(ProfilerTest, AFolderThatCannotBeMadeIsNamed) {
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find((folder_ / "traces").string()), std::string::npos) << error.what();
   }
+}
+
+class ProfiledRun : public TinyRun {
+ protected:
+  fs::path trace_folder() const { return run_folder() / "tensorboard"; }
+
+  std::vector<std::string> traces(const fs::path& folder) const {
+    std::vector<std::string> found;
+    if (!fs::exists(folder)) return found;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().string().find(".pt.trace.json") != std::string::npos) found.push_back(entry.path().string());
+    }
+    return found;
+  }
+
+  static std::vector<std::string> profiled(std::vector<std::string> more = {}) {
+    std::vector<std::string> words = {"--train_iters=6", "--profile=true", "--use_pytorch_profiler=true",
+                                      "--profile_step_start=2", "--profile_step_end=4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(ProfiledRun, TheTraceHoldsTheWindowsStepsUnderTheNamesOfOneList) {
+  run(experiment(profiled()));
+  ASSERT_EQ(traces(trace_folder()),
+            std::vector<std::string>{(trace_folder() / "rank0_steps2-3.pt.trace.json.gz").string()});
+  std::set<std::string> known = {"ProfilerStep#2", "ProfilerStep#3"};
+  for (int zone = 0; zone < ops::kNumZones; ++zone) known.emplace(ops::name(static_cast<ops::Zone>(zone)));
+  const auto annotations = names(traces(trace_folder()).front(), "user_annotation");
+  for (const auto& [name, count] : annotations) {
+    EXPECT_TRUE(known.contains(name)) << name;
+    EXPECT_TRUE(name.starts_with("ProfilerStep") ? count == 1 : count % 2 == 0) << name << ": " << count;
+  }
+  for (const char* zone : {"linear.forward", "grouped.wgrad", "attention.backward", "router", "loss", "optimizer"})
+    EXPECT_TRUE(annotations.contains(zone)) << zone;
+  EXPECT_FALSE(names(traces(trace_folder()).front(), "cpu_op").empty());
+}
+
+TEST_F(ProfiledRun, ATraceChangesNoLoss) {
+  run(experiment(profiled()));
+  const std::vector<std::string> with_trace = losses();
+  run(experiment({"--train_iters=6"}));
+  EXPECT_EQ(losses(), with_trace);
+}
+
+TEST_F(ProfiledRun, KeysChooseRanksFormatAndFolder) {
+  run(experiment(
+      profiled({"--torch_profiler_use_gzip=false", "--tensorboard_dir=" + (folder_ / "elsewhere").string()})));
+  EXPECT_EQ(traces(folder_ / "elsewhere"),
+            std::vector<std::string>{(folder_ / "elsewhere/rank0_steps2-3.pt.trace.json").string()});
+  run(experiment(profiled({"--profile_ranks=[]"}), "nobody"));
+  run(experiment(profiled({"--profile=false"}), "off"));
+  EXPECT_TRUE(traces(run_folder("nobody") / "tensorboard").empty());
+  EXPECT_TRUE(traces(run_folder("off") / "tensorboard").empty());
+}
+
+TEST_F(ProfiledRun, ATraceThatCannotBeWrittenDoesNotEndTheRun) {
+  write_file(folder_ / "file", "no folder");
+  const RunSummary summary = run(experiment(profiled({"--tensorboard_dir=" + (folder_ / "file").string()})));
+  EXPECT_EQ(summary.end, EndOfRun::kAllSteps);
+  EXPECT_NE(read_file((run_folder() / "log.txt").string()).find("file"), std::string::npos);
 }
 
 }  // namespace
