@@ -7,11 +7,13 @@ namespace primus::cli {
 
 std::span<const Command> commands() {
   // In the order in which the help lists them.
-  static const std::array<Command, 24> table = {
-      kTrainPretrain,  kDataPrepare,      kDataTrainTokenizer, kDataEncode,       kDataDecode,       kDataInfo,
-      kDataVerify,     kDataMerge,        kDataShuffle,        kCheckpointImport, kCheckpointExport, kCheckpointUpcycle,
-      kCheckpointInfo, kCheckpointVerify, kCheckpointLogits,   kConfigShow,       kConfigDiff,       kConfigParams,
-      kConfigKeys,     kConfigCheck,      kConfigExplain,      kViewLoss,         kViewPipeline,     kCompletion};
+  static const std::array<Command, 28> table = {
+      kTrainPretrain,    kDataPrepare,       kDataTrainTokenizer, kDataEncode,       kDataDecode,
+      kDataInfo,         kDataVerify,        kDataMerge,          kDataShuffle,      kCheckpointImport,
+      kCheckpointExport, kCheckpointUpcycle, kCheckpointInfo,     kCheckpointVerify, kCheckpointLogits,
+      kConfigShow,       kConfigDiff,        kConfigParams,       kConfigKeys,       kConfigCheck,
+      kConfigExplain,    kProjectionMemory,  kProjectionCompare,  kViewLoss,         kViewPipeline,
+      kViewLayout,       kViewMemory,        kCompletion};
   return table;
 }
 

@@ -156,6 +156,12 @@ std::vector<std::string> first_words(std::vector<std::string>& words, std::size_
   return taken;
 }
 
+std::string planned_text(const config::Resolution& resolution) {
+  std::string text;
+  for (const config::PlannedUse& use : resolution.planned) text += (text.empty() ? "" : ", ") + use.key;
+  return text;
+}
+
 std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
 }

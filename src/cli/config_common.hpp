@@ -51,6 +51,9 @@ std::vector<std::string> preset_names();
 std::vector<std::string> first_words(std::vector<std::string>& words, std::size_t count, const std::string& message,
                                      const std::string& command);
 
+/// Keys of an experiment's settings that a real train refuses: "a, b". Empty: there are none.
+std::string planned_text(const config::Resolution& resolution);
+
 /// "3 layers", "1 layer".
 std::string counted(std::int64_t count, std::string_view noun);
 

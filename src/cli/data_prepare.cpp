@@ -42,16 +42,21 @@ void check(const data::PrepareOptions& options) {
   }
 }
 
+/// The first of `paths`, under `heading`.
+void print_paths(std::string_view heading, const std::vector<std::string>& paths) {
+  if (paths.empty()) return;
+  constexpr std::ptrdiff_t kMostNamed = 10;
+  fmt::print("{}:\n", heading);
+  for (std::ptrdiff_t i = 0; i < std::min(kMostNamed, std::ssize(paths)); ++i)
+    fmt::print("  {}\n", paths[static_cast<std::size_t>(i)]);
+  if (std::ssize(paths) > kMostNamed) fmt::print("  and {} more\n", std::ssize(paths) - kMostNamed);
+}
+
 void print_left_out(const data::PrepareSummary& summary) {
   if (summary.num_skipped_files > 0)
-    fmt::print("{} copies of other files left out\n", format_count(summary.num_skipped_files));
-  if (summary.not_text.empty()) return;
-  fmt::print("{} files left out, for they are no text:\n", format_count(std::ssize(summary.not_text)));
-  constexpr std::ptrdiff_t kMostNamed = 10;
-  for (std::ptrdiff_t i = 0; i < std::min(kMostNamed, std::ssize(summary.not_text)); ++i)
-    fmt::print("  {}\n", summary.not_text[static_cast<std::size_t>(i)]);
-  if (std::ssize(summary.not_text) > kMostNamed)
-    fmt::print("  and {} more\n", std::ssize(summary.not_text) - kMostNamed);
+    fmt::print("{} left out: links to other files, or copies\n", format_counted(summary.num_skipped_files, "file"));
+  print_paths("left out, with part of the held-out text in it", summary.repeats_held_out);
+  print_paths("left out, no text", summary.not_text);
 }
 
 int print_plan(const data::PrepareOptions& options, Format format) {
@@ -60,7 +65,7 @@ int print_plan(const data::PrepareOptions& options, Format format) {
     print_json({{"ok", true}, {"files", plan.files.size()}, {"bytes", plan.num_bytes}, {"would_write", plan.outputs}});
     return 0;
   }
-  fmt::print("would read {} files, {}\n", format_count(std::ssize(plan.files)), format_bytes(plan.num_bytes));
+  fmt::print("would read {}, {}\n", format_counted(std::ssize(plan.files), "file"), format_bytes(plan.num_bytes));
   for (const std::string& path : plan.outputs) fmt::print("would write {}\n", path);
   return 0;
 }
@@ -73,6 +78,7 @@ Json summary_json(const data::PrepareSummary& summary) {
           {"resumed_bytes", summary.num_resumed_bytes},
           {"held_out_tokens", summary.num_held_out_tokens},
           {"left_out_copies", summary.num_skipped_files},
+          {"repeats_held_out", summary.repeats_held_out},
           {"not_text", summary.not_text},
           {"seconds", summary.seconds},
           {"wrote", summary.outputs}};
@@ -138,11 +144,13 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
     print_json(summary_json(summary));
     return 0;
   }
-  fmt::print("{} documents, {} tokens from {} in {}\n", format_count(summary.num_documents),
-             format_count(summary.num_tokens), format_bytes(summary.num_bytes), format_duration(summary.seconds));
+  fmt::print("{}, {} from {} in {}\n", format_counted(summary.num_documents, "document"),
+             format_counted(summary.num_tokens, "token"), format_bytes(summary.num_bytes),
+             format_duration(summary.seconds));
   if (summary.num_resumed_bytes > 0)
     fmt::print("{} of it by an earlier call\n", format_bytes(summary.num_resumed_bytes));
-  if (summary.num_held_out_tokens > 0) fmt::print("{} tokens held out\n", format_count(summary.num_held_out_tokens));
+  if (summary.num_held_out_tokens > 0)
+    fmt::print("{} held out\n", format_counted(summary.num_held_out_tokens, "token"));
   print_left_out(summary);
   for (const std::string& path : summary.outputs) fmt::print("wrote {}\n", path);
   return 0;

@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 3> kModes = {"direct", "slurm", "containe
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPlannedWords = {{
     {"deps", "nothing has to be fetched here; it"},
     {"benchmark", "measuring"},
-    {"projection", "projecting memory and time"},
+    {"performance", "projecting time"},
     {"preflight", "checking machines before a run"},
     {"node_smoke", "a quick check of one node"},
     {"posttrain", "fine-tuning"},

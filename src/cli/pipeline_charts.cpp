@@ -11,6 +11,7 @@
 #include "cli/arguments.hpp"
 #include "config/rules.hpp"
 #include "model/architecture.hpp"
+#include "projection/activations.hpp"
 #include "schedule/from_experiment.hpp"
 #include "view/pipeline_labels.hpp"
 #include "view/pp_data.hpp"
@@ -35,6 +36,7 @@ using schedule::Request;
 struct Plan {
   Request request;
   schedule::Costs costs;
+  std::optional<projection::MemoryInputs> memory = std::nullopt;  // nothing: activations are counted, not weighed
 };
 
 std::vector<Algorithm> named_algorithms(const std::vector<std::string>& names) {
@@ -81,8 +83,24 @@ std::optional<double> formula_for(const Request& request) {
   return schedule::bubble_formula(schedule::shape_of(request));
 }
 
+/// Puts bytes (in GiB) in the place of counted activations.
+void weigh(const schedule::Schedule& table, const schedule::Timeline& timeline, const projection::MemoryInputs& memory,
+           view::PipelineChart& chart) {
+  constexpr double kGib = 0x1p30;
+  for (std::size_t rank = 0; rank < chart.ranks.size(); ++rank) {
+    view::ChartRank& row = chart.ranks[rank];
+    row.held = projection::held_activations(table.ranks[rank], timeline.ranks[rank].spans,
+                                            projection::chunks_of(memory, static_cast<int>(rank)));
+    double most = 0.0;
+    for (schedule::Held& held : row.held) most = std::max(most, held.amount /= kGib);
+    row.memory = most;
+  }
+}
+
 void add_chart(DrawnPipeline& drawn, const schedule::Schedule& table, const Plan& plan, std::string name) {
-  view::PipelineChart chart = view::chart_of(table, schedule::simulate(table, plan.costs), std::move(name));
+  const schedule::Timeline timeline = schedule::simulate(table, plan.costs);
+  view::PipelineChart chart = view::chart_of(table, timeline, std::move(name));
+  if (plan.memory) weigh(table, timeline, *plan.memory, chart);
   chart.formula_bubble = formula_for(plan.request);
   drawn.picture.charts.push_back(std::move(chart));
   drawn.tables.push_back(table);
@@ -108,7 +126,11 @@ schedule::Costs written_costs(const schedule::Shape& shape, const PipelineOption
   return costs;
 }
 
-std::string basis_text(const PipelineOptions& options, bool has_model) {
+/// What the times come from, and what memory means: sizes alone, or a model whose activations may be described.
+enum class Basis { kSizes, kModel, kWeighedModel };
+
+std::string basis_text(const PipelineOptions& options, Basis basis) {
+  const bool has_model = basis != Basis::kSizes;
   std::string text;
   if (!options.times.empty()) {
     text = fmt::format("A rank's forward takes {}, its input gradients {}, its weight gradients {}",
@@ -128,10 +150,12 @@ std::string basis_text(const PipelineOptions& options, bool has_model) {
   return text + ".";
 }
 
-void name_units(DrawnPipeline& drawn, const PipelineOptions& options, bool has_model) {
-  drawn.picture.basis = basis_text(options, has_model);
+void name_units(DrawnPipeline& drawn, const PipelineOptions& options, Basis basis) {
+  const bool is_weighed = basis == Basis::kWeighedModel;
+  drawn.picture.basis = basis_text(options, basis);
   drawn.picture.time_unit = options.times.empty() ? "forwards" : "units";
-  drawn.picture.memory_unit = "activations";
+  drawn.picture.memory_unit = is_weighed ? "GiB" : "activations";
+  if (is_weighed) drawn.picture.basis += " Memory: activations in flight, with what a pass makes again.";
 }
 
 DrawnPipeline draw_sizes(const PipelineOptions& options) {
@@ -150,13 +174,14 @@ DrawnPipeline draw_sizes(const PipelineOptions& options) {
     plan.costs = written_costs(schedule::shape_of(plan.request), options);
     simulate(drawn, plan, options);
   }
-  name_units(drawn, options, false);
+  name_units(drawn, options, Basis::kSizes);
   return drawn;
 }
 
 /// The experiment's schedule, or another on the same model, ranks and micro-batches.
-Plan plan_for(const config::Experiment& experiment, const model::ModelSpec& spec, int num_micro_batches,
+Plan plan_for(const config::Resolution& resolution, const model::ModelSpec& spec, int num_micro_batches,
               std::optional<Algorithm> other, const PipelineOptions& options) {
+  const config::Experiment& experiment = resolution.experiment;
   const Algorithm algorithm = other.value_or(schedule::algorithm_of(experiment));
   const auto own_chunks = static_cast<int>(config::virtual_pipeline_size(experiment));
   const bool is_own = algorithm == schedule::algorithm_of(experiment) && options.num_chunks == 0;
@@ -170,6 +195,10 @@ Plan plan_for(const config::Experiment& experiment, const model::ModelSpec& spec
                    : written_costs(schedule::shape_of(plan.request), options);
   if (algorithm == Algorithm::kSearched && !plan.request.durations) {
     plan.request.durations = schedule::durations_of(plan.costs);
+  }
+  check(plan.request);
+  if (!projection::memory_gap(spec)) {
+    plan.memory = projection::memory_inputs_on(experiment, resolution.world.size, 1.0, stages, plan.request);
   }
   return plan;
 }
@@ -187,15 +216,18 @@ DrawnPipeline draw_experiment(const PipelineOptions& options, const LaunchOption
   DrawnPipeline drawn;
   drawn.picture.title = fmt::format("Pipeline of {}", experiment.exp_name);
   if (options.schedules.empty()) {
-    simulate(drawn, plan_for(experiment, spec, num_micro_batches, std::nullopt, options), options);
+    simulate(drawn, plan_for(resolution, spec, num_micro_batches, std::nullopt, options), options);
   }
   for (const Algorithm algorithm : named_algorithms(options.schedules)) {
-    simulate(drawn, plan_for(experiment, spec, num_micro_batches, algorithm, options), options);
+    simulate(drawn, plan_for(resolution, spec, num_micro_batches, algorithm, options), options);
   }
-  name_units(drawn, options, true);
+  const auto gap = projection::memory_gap(spec);
+  name_units(drawn, options, gap ? Basis::kModel : Basis::kWeighedModel);
+  if (gap) drawn.picture.basis += fmt::format(" Activations are counted, not weighed: {}.", *gap);
   for (const model::ArchitecturePart& part : model::uncounted_parts(experiment)) {
     drawn.picture.basis += fmt::format(" {} is not counted.", part.name);
   }
+  drawn.planned = planned_text(resolution);
   return drawn;
 }
 

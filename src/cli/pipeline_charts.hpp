@@ -27,6 +27,7 @@ struct PipelineOptions {
 struct DrawnPipeline {
   view::PipelinePicture picture;
   std::vector<schedule::Schedule> tables;  // of simulated charts, in their order
+  std::string planned = "";                // keys that a real train refuses
 };
 
 /// Throws ConfigError.

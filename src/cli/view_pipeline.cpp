@@ -109,12 +109,14 @@ int terminal_width() {
 }
 
 std::string text_of(const DrawnPipeline& drawn, int width, view::Paint paint) {
-  return view::pipeline_text(drawn.picture, width, paint);
+  const std::string text = view::pipeline_text(drawn.picture, width, paint);
+  return drawn.planned.empty() ? text : text + fmt::format("a real train refuses today: {}\n", drawn.planned);
 }
 
 Json json_of(const DrawnPipeline& drawn) {
   Json json = {{"ok", true}};
   json.update(view::pipeline_json(drawn.picture));
+  if (!drawn.planned.empty()) json["planned"] = drawn.planned;
   for (std::size_t i = 0; i < drawn.tables.size(); ++i) {
     json["charts"][i]["actions"] = view::actions_json(drawn.tables[i]);
   }

@@ -287,6 +287,19 @@ std::vector<std::string> prefixes_of(const std::vector<std::string>& words) {
   return prefixes;
 }
 
+// What was probably meant by a prefix of which no file exists.
+std::string meant_prefix(const std::string& prefix) {
+  const std::filesystem::path path(prefix);
+  const std::string stem =
+      path.extension() == ".bin" || path.extension() == ".idx" ? (path.parent_path() / path.stem()).string() : prefix;
+  for (const std::string& candidate : {stem, stem + "_text_document", stem + "_text_sentence"}) {
+    std::error_code error;
+    if (std::filesystem::is_regular_file(candidate + ".idx", error))
+      return fmt::format("did you mean '{}'?", candidate);
+  }
+  return "make them with `primus-cli data prepare`";
+}
+
 void data_files(RuleContext& context) {
   for (const std::string_view key : kDataPaths) {
     for (const std::string& prefix : prefixes_of(context.experiment().get_strings(key))) {
@@ -295,7 +308,7 @@ void data_files(RuleContext& context) {
         if (std::filesystem::is_regular_file(prefix + std::string(ending), error)) continue;
         if (context.purpose() == Purpose::kTrain) {
           context.report(key, fmt::format("{}{} does not exist", prefix, ending), "prefix of .bin and .idx files",
-                         "make them with `primus-cli data prepare`");
+                         meant_prefix(prefix));
         } else {
           context.note(key, fmt::format("{}{} does not exist on this machine", prefix, ending));
         }

@@ -310,8 +310,10 @@ class Preparation {
       batch.items.clear();
       return;
     }
-    const bool tells_held_out = own == held_out_.end() && held_out_text_.is_repeated_in(text);
-    if (tells_held_out || (options_.copies == Copies::kLeftOut && copies_.take(text) == CopyFinder::Verdict::kCopy)) {
+    if (own == held_out_.end() && held_out_text_.is_repeated_in(text)) {
+      summary_.repeats_held_out.push_back(file.path);
+      batch.items.clear();
+    } else if (options_.copies == Copies::kLeftOut && copies_.take(text) == CopyFinder::Verdict::kCopy) {
       ++summary_.num_skipped_files;
       batch.items.clear();
     }

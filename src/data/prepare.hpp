@@ -39,7 +39,8 @@ struct PrepareSummary {
   std::int64_t num_resumed_bytes = 0;  // of them, from an earlier call that was interrupted
   std::int64_t num_skipped_files = 0;  // links to, and copies or near-copies of, files already taken
   std::int64_t num_held_out_tokens = 0;
-  std::vector<std::string> not_text;  // files of folders that hold NUL bytes
+  std::vector<std::string> repeats_held_out;  // whole files left out because they hold a part of held-out text
+  std::vector<std::string> not_text;          // files of folders that hold NUL bytes
   double seconds = 0.0;
   std::vector<std::string> outputs;  // paths written
 };

@@ -94,4 +94,27 @@ std::int64_t mtp_training_flops_per_token(const ModelSpec& spec) {
   return spec.num_mtp_layers * (flops_per_token(depth).training() + 6 * joining);
 }
 
+namespace {
+
+/// The entries of a stage's layers; an empty list says the same of all.
+template <typename T>
+std::vector<T> of_stage(const std::vector<T>& by_layer, const StageContent& content) {
+  if (by_layer.empty()) return {};
+  const auto first = by_layer.begin() + content.first_layer;
+  return {first, first + content.num_layers};
+}
+
+}  // namespace
+
+std::int64_t stage_training_flops_per_token(const ModelSpec& spec, const StageContent& content) {
+  ModelSpec stage = spec;
+  stage.layers = of_stage(spec.layers, content);
+  stage.mixers = of_stage(spec.mixers, content);
+  stage.windows = of_stage(spec.windows, content);
+  FlopsPerToken flops = flops_per_token(stage);
+  if (content.output == Part::kAbsent) flops.output = 0;
+  const std::int64_t depths = content.num_mtp_layers > 0 ? mtp_training_flops_per_token(spec) : 0;
+  return flops.training() + depths;
+}
+
 }  // namespace primus::model

@@ -2,6 +2,7 @@
 // Model FLOPs of a training step: Megatron's count with causal attention halved (semantics.md 5.2; decision 15).
 // Recompute and the router are never counted.
 #include "model/model_spec.hpp"
+#include "model/stage_content.hpp"
 
 namespace primus::model {
 
@@ -25,5 +26,9 @@ FlopsPerToken flops_per_token(const ModelSpec& spec);
 
 /// What the multi-token prediction depths add to flops_per_token(spec).training().
 std::int64_t mtp_training_flops_per_token(const ModelSpec& spec);
+
+/// What one stage computes for a token in training: its layers, the output layer and prediction depths that it holds.
+/// Over all stages they add up to the model's and the depths'.
+std::int64_t stage_training_flops_per_token(const ModelSpec& spec, const StageContent& content);
 
 }  // namespace primus::model

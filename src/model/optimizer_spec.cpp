@@ -115,30 +115,60 @@ std::int64_t state_bytes(DType type, std::int64_t num_elements) {
   return num_elements * size_bytes(type) + num_blocks * size_bytes(DType::kFloat32);
 }
 
-std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
-                             const ParameterDescriptor& parameter) {
-  if (parameter.trained == Trained::kNo) return 0;
-  const std::int64_t count = parameter.num_elements();
+namespace {
+
+/// Averages over rows and over columns, and an eigenbasis of each, for every matrix of a stack.
+std::int64_t basis_bytes(const std::vector<std::int64_t>& shape, const NumericPolicy& policy) {
+  const std::int64_t rows = shape[shape.size() - 2];
+  const std::int64_t columns = shape.back();
+  std::int64_t num_matrices = 1;
+  for (std::size_t axis = 0; axis + 2 < shape.size(); ++axis) num_matrices *= shape[axis];
+  return 2 * num_matrices * (rows * rows + columns * columns) * size_bytes(policy.statistics);
+}
+
+std::int64_t part_of(std::int64_t count, std::int64_t parts) {
+  return (count + parts - 1) / parts;
+}
+
+/// Of a parameter of this local shape, divided among `parts` ranks.
+std::int64_t rule_bytes(OptimizerKind rule, const NumericPolicy& policy, const std::vector<std::int64_t>& shape,
+                        std::int64_t parts) {
+  std::int64_t whole = 1;
+  for (const std::int64_t size : shape) whole *= size;
+  const std::int64_t count = part_of(whole, parts);
   std::int64_t bytes = state_bytes(policy.first_moment, count);
-  const OptimizerKind rule = optimizer.rule(parameter);
   if (has_second_moment(rule)) bytes += state_bytes(policy.second_moment, count);
-  if (rule == OptimizerKind::kSoap) {
-    // Averages over rows and over columns, and an eigenbasis of each, for every matrix of a stack.
-    const std::int64_t rows = parameter.shape[parameter.shape.size() - 2];
-    const std::int64_t columns = parameter.shape.back();
-    bytes += 2 * count / (rows * columns) * (rows * rows + columns * columns) * size_bytes(policy.statistics);
-  }
+  if (rule == OptimizerKind::kSoap) bytes += part_of(basis_bytes(shape, policy), parts);
   return bytes + (policy.has_master_copy() ? state_bytes(policy.master, count) : 0);
 }
 
-ResidentBytes resident_bytes(const std::vector<ParameterDescriptor>& parameters, const OptimizerSpec& optimizer,
-                             const NumericPolicy& policy) {
+}  // namespace
+
+std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
+                             const ParameterDescriptor& parameter) {
+  if (parameter.trained == Trained::kNo) return 0;
+  return rule_bytes(optimizer.rule(parameter), policy, parameter.shape, 1);
+}
+
+ResidentBytes& ResidentBytes::operator+=(const ResidentBytes& other) {
+  parameters += other.parameters;
+  main_gradients += other.main_gradients;
+  optimizer += other.optimizer;
+  return *this;
+}
+
+ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, const OptimizerSpec& optimizer,
+                             const NumericPolicy& policy, const ResidentSharding& sharding) {
   ResidentBytes bytes;
   for (const ParameterDescriptor& parameter : parameters) {
+    const std::int64_t count = local_elements(parameter, sharding.model);
     const bool is_trained = parameter.trained == Trained::kYes;
-    bytes.parameters += parameter.num_elements() * size_bytes(is_trained ? policy.parameters : policy.router);
-    bytes.main_gradients += is_trained ? parameter.num_elements() * size_bytes(policy.main_gradients) : 0;
-    bytes.optimizer += optimizer_bytes(optimizer, policy, parameter);
+    bytes.parameters += part_of(count, is_trained ? sharding.parameters.of(parameter) : 1) *
+                        size_bytes(is_trained ? policy.parameters : policy.router);
+    if (!is_trained) continue;
+    bytes.main_gradients += part_of(count, sharding.gradients.of(parameter)) * size_bytes(policy.main_gradients);
+    bytes.optimizer += rule_bytes(optimizer.rule(parameter), policy, local_shape(parameter, sharding.model),
+                                  sharding.optimizer.of(parameter));
   }
   return bytes;
 }

@@ -1,10 +1,12 @@
 #pragma once
 // Which optimizer a run has, and what it holds for each parameter: the trainer allocates it, the projection adds it up.
+#include <span>
 #include <vector>
 
 #include "config/experiment.hpp"
 #include "model/numerics.hpp"
 #include "model/parameters.hpp"
+#include "model/sharding.hpp"
 
 namespace primus::model {
 
@@ -73,13 +75,36 @@ std::int64_t state_bytes(DType type, std::int64_t num_elements);
 std::int64_t optimizer_bytes(const OptimizerSpec& optimizer, const NumericPolicy& policy,
                              const ParameterDescriptor& parameter);
 
+/// Among how many ranks each kind of state is divided: those that sum a dense parameter's gradient, and an expert's.
+struct StateParts {
+  std::int64_t dense = 1;
+  std::int64_t expert = 1;
+
+  std::int64_t of(const ParameterDescriptor& parameter) const {
+    return parameter.reduction == GradReduction::kExpertDataParallel ? expert : dense;
+  }
+};
+
+/// How a rank's resident state is divided, over the shards of the model (Sharding) and over the data ranks.
+struct ResidentSharding {
+  Sharding model;
+  StateParts parameters;  // more than one part: fully sharded data parallelism
+  StateParts gradients;
+  StateParts optimizer;  // more than one part: the distributed optimizer
+};
+
 /// What a run holds from its first step to its last, beside activations.
 struct ResidentBytes {
   std::int64_t parameters = 0;
   std::int64_t main_gradients = 0;
   std::int64_t optimizer = 0;
+
+  std::int64_t total() const { return parameters + main_gradients + optimizer; }
+  ResidentBytes& operator+=(const ResidentBytes& other);
 };
-ResidentBytes resident_bytes(const std::vector<ParameterDescriptor>& parameters, const OptimizerSpec& optimizer,
-                             const NumericPolicy& policy);
+
+/// Divided state is cut evenly over the ranks, each parameter's last part filled up.
+ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, const OptimizerSpec& optimizer,
+                             const NumericPolicy& policy, const ResidentSharding& sharding = {});
 
 }  // namespace primus::model

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "model/descriptors.hpp"
+#include "model/sharding.hpp"
 
 namespace primus::model {
 namespace {
@@ -15,22 +16,6 @@ namespace {
 std::int64_t active_elements(const ModelSpec& spec, const ParameterDescriptor& parameter) {
   if (parameter.component != Component::kExperts) return parameter.num_elements();
   return parameter.num_elements() / spec.moe->router.num_experts * spec.moe->router.top_k;
-}
-
-Descriptors mtp_depth_parameters(const ModelSpec& spec, int depth) {
-  const int layer = static_cast<int>(spec.num_layers()) + depth;
-  const Naming naming{fmt::format("mtp.layers.{}.", depth), fmt::format("model.layers.{}.", layer), layer};
-  Descriptors parameters = layer_norm(spec, naming, "enorm", "enorm");
-  append(parameters, layer_norm(spec, naming, "hnorm", "hnorm"));
-  ParameterDescriptor joining = matrix(naming, "eh_proj.weight", {spec.hidden_size, 2 * spec.hidden_size},
-                                       Component::kPrediction, input_init(spec));
-  // Columns: the embedding's half, then the hidden state's.
-  joining.shards = {{0, ShardGroup::kTensor, {}}};
-  joining.hugging_face = {whole_rows(naming.hugging_face + "eh_proj.weight", joining)};
-  parameters.push_back(std::move(joining));
-  append(parameters, layer_parameters(spec, layer));
-  append(parameters, layer_norm(spec, naming, "final_layernorm", "shared_head.norm"));
-  return parameters;
 }
 
 struct LayerGroup {
@@ -130,12 +115,57 @@ Descriptors model_parameters(const ModelSpec& spec) {
   return parameters;
 }
 
+Descriptors mtp_depth_parameters(const ModelSpec& spec, int depth) {
+  const int layer = static_cast<int>(spec.num_layers()) + depth;
+  const Naming naming{fmt::format("mtp.layers.{}.", depth), fmt::format("model.layers.{}.", layer), layer};
+  Descriptors parameters = layer_norm(spec, naming, "enorm", "enorm");
+  append(parameters, layer_norm(spec, naming, "hnorm", "hnorm"));
+  ParameterDescriptor joining = matrix(naming, "eh_proj.weight", {spec.hidden_size, 2 * spec.hidden_size},
+                                       Component::kPrediction, input_init(spec));
+  // Columns: the embedding's half, then the hidden state's.
+  joining.shards = {{0, ShardGroup::kTensor, {}}};
+  joining.hugging_face = {whole_rows(naming.hugging_face + "eh_proj.weight", joining)};
+  parameters.push_back(std::move(joining));
+  append(parameters, layer_parameters(spec, layer));
+  append(parameters, layer_norm(spec, naming, "final_layernorm", "shared_head.norm"));
+  return parameters;
+}
+
 Descriptors mtp_parameters(const ModelSpec& spec) {
   Descriptors parameters;
   for (int depth = 0; depth < spec.num_mtp_parameter_sets(); ++depth) {
     append(parameters, mtp_depth_parameters(spec, depth));
   }
   return parameters;
+}
+
+ParameterDescriptor word_embedding(const ModelSpec& spec) {
+  return embedding_parameters(spec).front();
+}
+
+Descriptors stage_parameters(const ModelSpec& spec, const StageContent& content) {
+  Descriptors parameters;
+  if (content.embedding == Part::kPresent) append(parameters, embedding_parameters(spec));
+  for (int layer = 0; layer < content.num_layers; ++layer) {
+    append(parameters, layer_parameters(spec, content.first_layer + layer));
+  }
+  if (content.output == Part::kPresent) append(parameters, output_parameters(spec));
+  if (content.num_mtp_layers > 0) append(parameters, mtp_parameters(spec));
+  return parameters;
+}
+
+std::vector<std::int64_t> local_shape(const ParameterDescriptor& parameter, const Sharding& sharding) {
+  std::vector<std::int64_t> shape = parameter.shape;
+  for (const Shard& shard : parameter.shards) {
+    std::int64_t& size = shape.at(static_cast<std::size_t>(shard.axis));
+    size = share(size, sharding.size(shard.group));
+  }
+  return shape;
+}
+
+std::int64_t local_elements(const ParameterDescriptor& parameter, const Sharding& sharding) {
+  const std::vector<std::int64_t> shape = local_shape(parameter, sharding);
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 Descriptors training_parameters(const ModelSpec& spec) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/model_spec.hpp"
+#include "model/stage_content.hpp"
 
 namespace primus::model {
 
@@ -86,6 +87,12 @@ std::vector<ParameterDescriptor> moe_parameters(const ModelSpec& spec, int layer
 std::vector<ParameterDescriptor> layer_parameters(const ModelSpec& spec, int layer);
 std::vector<ParameterDescriptor> output_parameters(const ModelSpec& spec);
 
+/// Those of one pipeline stage, each parameter of the model on exactly one stage.
+std::vector<ParameterDescriptor> stage_parameters(const ModelSpec& spec, const StageContent& content);
+
+/// The word embedding's weight, which a stage without the embedding holds again where depths or a tied output read it.
+ParameterDescriptor word_embedding(const ModelSpec& spec);
+
 /// Sums over the descriptors; nothing is allocated. Parts that architecture.hpp calls not counted are not in it.
 struct ParameterCount {
   std::int64_t total = 0;
@@ -101,6 +108,9 @@ std::vector<ParameterDescriptor> mtp_parameters(const ModelSpec& spec);
 
 /// What a training run holds: the main model's, then the prediction depths'.
 std::vector<ParameterDescriptor> training_parameters(const ModelSpec& spec);
+
+/// Parameters of one prediction depth.
+std::vector<ParameterDescriptor> mtp_depth_parameters(const ModelSpec& spec, int depth);
 
 /// Elements of one depth of mtp_parameters.
 std::int64_t count_mtp_parameters(const ModelSpec& spec);

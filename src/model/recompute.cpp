@@ -46,13 +46,27 @@ void mark_tensors(RecomputeModule module, SavedDeclaration& declaration) {
   }
 }
 
-/// Layers of a decoder in groups of which only the first input is kept; a prediction depth is a group of its own.
-std::vector<LayerRecompute> uniform_groups(const ModelSpec& spec, std::int64_t group) {
+/// Layers of a stage in groups of which only the first input is kept; a prediction depth is a group of its own.
+std::vector<LayerRecompute> uniform_groups(const ModelSpec& spec, std::int64_t group,
+                                           std::span<const int> layers_by_stage) {
   std::vector<LayerRecompute> layers;
-  for (std::int64_t layer = 0; layer < spec.num_layers(); ++layer) {
-    layers.push_back(layer % group == 0 ? LayerRecompute::kAllButInput : LayerRecompute::kAll);
+  for (const int num_layers : layers_by_stage) {
+    for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+      layers.push_back(layer % group == 0 ? LayerRecompute::kAllButInput : LayerRecompute::kAll);
+    }
   }
   layers.resize(layers.size() + static_cast<std::size_t>(spec.num_mtp_layers), LayerRecompute::kAllButInput);
+  return layers;
+}
+
+/// The first layers of each stage.
+std::vector<LayerRecompute> first_layers(std::int64_t count, std::span<const int> layers_by_stage) {
+  std::vector<LayerRecompute> layers;
+  for (const int num_layers : layers_by_stage) {
+    for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+      layers.push_back(layer < count ? LayerRecompute::kAllButInput : LayerRecompute::kNone);
+    }
+  }
   return layers;
 }
 
@@ -70,13 +84,14 @@ std::vector<LayerRecompute> named_layers(const ModelSpec& spec, const std::strin
   return layers;
 }
 
-std::vector<LayerRecompute> whole_layers(const Experiment& experiment, const ModelSpec& spec) {
+std::vector<LayerRecompute> whole_layers(const Experiment& experiment, const ModelSpec& spec,
+                                         std::span<const int> layers_by_stage) {
   if (const auto ids = experiment.get_optional_string("recompute_layer_ids")) return named_layers(spec, *ids);
   const std::int64_t count = experiment.get_optional_int("recompute_num_layers").value_or(0);
-  if (experiment.get_optional_string("recompute_method") == "uniform") return uniform_groups(spec, count);
-  std::vector<LayerRecompute> layers(static_cast<std::size_t>(spec.num_layers()), LayerRecompute::kNone);
-  std::fill_n(layers.begin(), std::min(count, spec.num_layers()), LayerRecompute::kAllButInput);
-  return layers;
+  const int all[] = {static_cast<int>(spec.num_layers())};
+  const std::span<const int> stages = layers_by_stage.empty() ? std::span<const int>(all) : layers_by_stage;
+  if (experiment.get_optional_string("recompute_method") == "uniform") return uniform_groups(spec, count, stages);
+  return first_layers(count, stages);
 }
 
 std::vector<RecomputeModule> selected_modules(const Experiment& experiment) {
@@ -122,10 +137,11 @@ std::string_view name(RecomputeModule module) {
   return "?";
 }
 
-RecomputeSpec recompute_spec(const Experiment& experiment, const ModelSpec& spec) {
+RecomputeSpec recompute_spec(const Experiment& experiment, const ModelSpec& spec,
+                             std::span<const int> layers_by_stage) {
   RecomputeSpec recompute;
   const std::string kind = experiment.get_optional_string("recompute_granularity").value_or("");
-  if (kind == "full") recompute.layers = whole_layers(experiment, spec);
+  if (kind == "full") recompute.layers = whole_layers(experiment, spec, layers_by_stage);
   if (kind == "selective") recompute.modules = selected_modules(experiment);
   if (experiment.get_bool("moe_layer_recompute") && !recompute.has(RecomputeModule::kMoe)) {
     recompute.modules.push_back(RecomputeModule::kMoe);
@@ -150,13 +166,20 @@ void mark_recomputed_layer(const ModelSpec& spec, const RecomputeSpec& recompute
 }
 
 void mark_recomputed(const ModelSpec& spec, const RecomputeSpec& recompute, SavedDeclaration& model) {
-  const int num_layers = static_cast<int>(spec.num_layers());
-  for (int layer = 0; layer < num_layers; ++layer) {
-    mark_recomputed_layer(spec, recompute, layer, model.children.at(static_cast<std::size_t>(layer)));
+  mark_recomputed_stage(spec, recompute, whole_model(spec), model);
+}
+
+void mark_recomputed_stage(const ModelSpec& spec, const RecomputeSpec& recompute, const StageContent& content,
+                           SavedDeclaration& stage) {
+  for (int layer = 0; layer < content.num_layers; ++layer) {
+    mark_recomputed_layer(spec, recompute, content.first_layer + layer,
+                          stage.children.at(static_cast<std::size_t>(layer)));
   }
-  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
-    SavedDeclaration& declared = model.children.at(static_cast<std::size_t>(num_layers + 1 + depth));
-    mark_recomputed_layer(spec, recompute, num_layers + depth, declared.children[MtpSlot::kLayer]);
+  const int first_depth = content.num_layers + (content.output == Part::kPresent ? 1 : 0);
+  for (int depth = 0; depth < content.num_mtp_layers; ++depth) {
+    SavedDeclaration& declared = stage.children.at(static_cast<std::size_t>(first_depth + depth));
+    mark_recomputed_layer(spec, recompute, static_cast<int>(spec.num_layers()) + depth,
+                          declared.children[MtpSlot::kLayer]);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Recomputation: which saved tensors are dropped after forward and made again in backward, as marks on the layers' own
 // declarations. Layers read the marks (nn/saved.hpp); there is no second list of what a layer keeps.
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -28,11 +29,17 @@ struct RecomputeSpec {
 std::string_view name(RecomputeModule module);
 
 /// From recompute_granularity, recompute_method, recompute_num_layers, recompute_layer_ids and recompute_modules.
-RecomputeSpec recompute_spec(const config::Experiment& experiment, const ModelSpec& spec);
+/// Groups and counts of layers begin anew on every stage: `layers_by_stage`, in order; none: the model is one stage.
+RecomputeSpec recompute_spec(const config::Experiment& experiment, const ModelSpec& spec,
+                             std::span<const int> layers_by_stage = {});
 
 /// Marks what is made again in the declaration of one layer (layer_saved) or of the model (model_saved).
 void mark_recomputed_layer(const ModelSpec& spec, const RecomputeSpec& recompute, int layer,
                            SavedDeclaration& declared);
 void mark_recomputed(const ModelSpec& spec, const RecomputeSpec& recompute, SavedDeclaration& model);
+
+/// The same in stage_saved's declaration.
+void mark_recomputed_stage(const ModelSpec& spec, const RecomputeSpec& recompute, const StageContent& content,
+                           SavedDeclaration& stage);
 
 }  // namespace primus::model

@@ -21,29 +21,33 @@ Tensor tensor(const SavedDeclaration& part, int slot) {
   return {declared.size_bytes(), declared.lifetime == Lifetime::kRemade};
 }
 
-/// Walks a micro-batch through the model's parts in the order of nn/model.cpp and adds up what is there.
+/// Walks a micro-batch through a stage's parts in the order of nn/model.cpp and adds up what is there.
 class Walk {
+  static constexpr std::size_t kNumMtpTensors = 2;
+
  public:
-  explicit Walk(const SavedDeclaration& model) {
-    for (const SavedDeclaration& child : model.children) {
-      // Layers have sublayers and tensors of their own; the output has no children; depths begin behind it.
-      if (!depths_.empty() || output_ != nullptr) {
-        depths_.push_back(&child);
-      } else if (child.children.empty()) {
-        output_ = &child;
+  explicit Walk(const SavedDeclaration& stage) {
+    for (const SavedDeclaration& child : stage.children) {
+      // An output has no children; a depth has two norms of its own, a layer its two inputs besides.
+      if (child.children.empty()) {
+        outputs_.push_back(&child);
       } else {
-        layers_.push_back(&child);
+        (child.tensors.size() > kNumMtpTensors ? layers_ : depths_).push_back(&child);
       }
     }
   }
 
   std::int64_t forward() {
-    add(tensor(*layers_.front(), LayerSlot::kInput).size);
+    // What comes from the embedding or from another stage is the first part's input.
+    add(input_size(0));
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       add(input_size(i + 1));
       layer_forward(*layers_[i], Drops::kYes);
     }
-    output_forward(*output_);
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      if (i > 0) add(tensor(*outputs_[i], OutputSlot::kInput).size);
+      output_forward(*outputs_[i]);
+    }
     for (const SavedDeclaration* depth : depths_) {
       const SavedDeclaration& layer = depth->children[MtpSlot::kLayer];
       const SavedDeclaration& output = depth->children[MtpSlot::kOutput];
@@ -62,7 +66,7 @@ class Walk {
       layer_backward((*depth)->children[MtpSlot::kLayer], Present::kKept);
       remove(tensor(**depth, MtpSlot::kEmbeddingRstd).size + tensor(**depth, MtpSlot::kHiddenRstd).size);
     }
-    remove(output_->size_bytes());
+    for (const SavedDeclaration* output : outputs_) remove(output->size_bytes());
     for (std::size_t i = layers_.size(); i-- > 0;) {
       if (i >= whole_from_ && i < whole_to_) {
         layer_backward(*layers_[i], Present::kAll);
@@ -91,10 +95,11 @@ class Walk {
   }
   void remove(std::int64_t bytes) { held_ -= bytes; }
 
-  /// Of the part behind layer i − 1: another layer or the output.
+  /// Of the part behind layer i − 1: another layer or the output; behind a stage's last layer, what it sends away.
   std::int64_t input_size(std::size_t i) const {
     static_assert(static_cast<int>(LayerSlot::kInput) == static_cast<int>(OutputSlot::kInput));
-    return tensor(i < layers_.size() ? *layers_[i] : *output_, LayerSlot::kInput).size;
+    if (i < layers_.size()) return tensor(*layers_[i], LayerSlot::kInput).size;
+    return outputs_.empty() ? 0 : tensor(*outputs_.front(), OutputSlot::kInput).size;
   }
 
   void layer_forward(const SavedDeclaration& layer, Drops drops) {
@@ -127,7 +132,7 @@ class Walk {
   }
 
   std::vector<const SavedDeclaration*> layers_;
-  const SavedDeclaration* output_ = nullptr;
+  std::vector<const SavedDeclaration*> outputs_;
   std::vector<const SavedDeclaration*> depths_;
   std::size_t whole_from_ = 0;  // layers that a later layer's backward has made whole again
   std::size_t whole_to_ = 0;
@@ -137,9 +142,9 @@ class Walk {
 
 }  // namespace
 
-std::int64_t saved_peak(const SavedDeclaration& model, Pass pass) {
-  Walk walk(model);
-  return pass == Pass::kForward ? walk.forward() : walk.backward(model.size_bytes());
+std::int64_t saved_peak(const SavedDeclaration& stage, Pass pass) {
+  Walk walk(stage);
+  return pass == Pass::kForward ? walk.forward() : walk.backward(stage.size_bytes());
 }
 
 }  // namespace primus::model

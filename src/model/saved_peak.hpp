@@ -7,7 +7,7 @@ namespace primus::model {
 
 enum class Pass { kForward, kBackward };
 
-/// Largest sum of saved bytes of one micro-batch within a pass. `model`: model_saved, marked or not.
-std::int64_t saved_peak(const SavedDeclaration& model, Pass pass);
+/// Largest sum of saved bytes of one micro-batch within a pass. `stage`: model_saved or stage_saved, marked or not.
+std::int64_t saved_peak(const SavedDeclaration& stage, Pass pass);
 
 }  // namespace primus::model

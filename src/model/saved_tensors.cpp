@@ -1,5 +1,6 @@
 #include "model/saved_tensors.hpp"
 
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -60,129 +61,175 @@ std::int64_t statistics_of(const ModelSpec& spec, std::int64_t rows) {
   return spec.norm == NormKind::kLayer ? 2 * rows : rows;
 }
 
+/// Tokens that a rank sees inside attention and MLPs, and between them.
+struct LocalTokens {
+  std::int64_t inside = 0;
+  std::int64_t between = 0;
+};
+
+LocalTokens local_tokens(BatchShape batch, const Sharding& sharding) {
+  const std::int64_t inside = share(batch.num_tokens(), sharding.context);
+  return {inside, share(inside, sharding.sequence_parts())};
+}
+
+/// Rows of this rank's experts: every rank of the exchange sends its tokens' choices, evenly but for the imbalance;
+/// expert-tensor ranks see each other's rows too.
+std::int64_t received_rows(const MoeSpec& moe, std::int64_t tokens, const Sharding& sharding) {
+  const std::int64_t balanced = moe.router.num_expert_rows(tokens) * sharding.expert_tensor;
+  if (sharding.imbalance == 1.0) return balanced;
+  return static_cast<std::int64_t>(std::ceil(static_cast<double>(balanced) * sharding.imbalance));
+}
+
 }  // namespace
 
-SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
-  const std::int64_t tokens = batch.num_tokens();
+SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                 const Sharding& sharding) {
+  const auto [inside, between] = local_tokens(batch, sharding);
+  const std::int64_t positions = share(batch.seq_length, sharding.context);
   const auto category = SavedCategory::kAttention;
   if (const auto* mla = std::get_if<MlaSpec>(&spec.attention)) {
-    const std::int64_t heads = mla->num_heads;
+    const std::int64_t heads = share(mla->num_heads, sharding.tensor);
     const std::int64_t q_rank = mla->q_lora_rank.value_or(0);
-    const std::int64_t q_rows = mla->q_lora_rank ? tokens : 0;
+    const std::int64_t q_rows = mla->q_lora_rank ? between : 0;
     const bool has_norms = mla->latent_norms == Part::kPresent;
     return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
              {"query_down_rstd", {statistics_of(spec, has_norms ? q_rows : 0)}, policy.statistics, category},
-             {"kv_down", {tokens, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
-             {"kv_down_rstd", {statistics_of(spec, has_norms ? tokens : 0)}, policy.statistics, category},
-             {"query", {tokens, heads, mla->query_dim()}, policy.activations, category},
-             {"key", {tokens, heads, mla->query_dim()}, policy.activations, category},
-             {"value", {tokens, heads, mla->v_head_dim}, policy.activations, category},
-             {"context", {tokens, heads, mla->v_head_dim}, policy.activations, category},
-             {"log_sum_exp", {batch.num_sequences, heads, batch.seq_length}, policy.statistics, category}},
+             {"kv_down", {between, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
+             {"kv_down_rstd", {statistics_of(spec, has_norms ? between : 0)}, policy.statistics, category},
+             {"query", {inside, heads, mla->query_dim()}, policy.activations, category},
+             {"key", {inside, heads, mla->query_dim()}, policy.activations, category},
+             {"value", {inside, heads, mla->v_head_dim}, policy.activations, category},
+             {"context", {inside, heads, mla->v_head_dim}, policy.activations, category},
+             {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category}},
             {}};
   }
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
+  const std::int64_t heads = share(gqa.num_heads, sharding.tensor);
+  const std::int64_t groups = share(gqa.num_query_groups, sharding.tensor);
   // Norms without a weight are RMSNorms in every model.
-  const std::int64_t rows = gqa.has_norms() ? tokens : 0;
+  const std::int64_t rows = gqa.has_norms() ? inside : 0;
   const std::int64_t normed = gqa.qk_norms == Part::kPresent ? statistics_of(spec, rows) : rows;
-  return {{{"qkv", {tokens, gqa.num_fused_heads(), gqa.head_dim}, policy.activations, category},
-           {"context", {tokens, gqa.num_heads, gqa.head_dim}, policy.activations, category},
-           {"log_sum_exp", {batch.num_sequences, gqa.num_heads, batch.seq_length}, policy.statistics, category},
-           {"query_rstd", {normed, gqa.num_heads}, policy.statistics, category},
-           {"key_rstd", {normed, gqa.num_query_groups}, policy.statistics, category}},
+  return {{{"qkv", {inside, share(gqa.num_fused_heads(), sharding.tensor), gqa.head_dim}, policy.activations, category},
+           {"context", {inside, heads, gqa.head_dim}, policy.activations, category},
+           {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category},
+           {"query_rstd", {normed, heads}, policy.statistics, category},
+           {"key_rstd", {normed, groups}, policy.statistics, category}},
           {}};
 }
 
-SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
-  return {{{"pre_activation",
-            {batch.num_tokens(), spec.mlp_input_rows(spec.dense_ffn_hidden_size)},
-            policy.activations,
-            SavedCategory::kDenseMlp}},
-          {}};
+SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                 const Sharding& sharding) {
+  return {
+      {{"pre_activation",
+        {local_tokens(batch, sharding).inside, share(spec.mlp_input_rows(spec.dense_ffn_hidden_size), sharding.tensor)},
+        policy.activations,
+        SavedCategory::kDenseMlp}},
+      {}};
 }
 
-SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch) {
+SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                           const Sharding& sharding) {
   PRIMUS_CHECK(spec.moe.has_value(), "an MoE layer in a model without experts");
   const MoeSpec& moe = *spec.moe;
-  const std::int64_t tokens = batch.num_tokens();
+  const auto [inside, tokens] = local_tokens(batch, sharding);
   const std::int64_t top_k = moe.router.top_k;
-  const std::int64_t rows = moe.router.num_expert_rows(tokens);
-  const std::int64_t shared_rows = moe.shared_ffn_hidden_size > 0 ? tokens : 0;
+  const std::int64_t rows = received_rows(moe, tokens, sharding);
+  const bool has_shared = moe.shared_ffn_hidden_size > 0;
   const std::int64_t latent = moe.latent ? moe.latent->size : 0;
+  const std::int64_t width = moe.latent ? latent : spec.hidden_size;
   const bool has_latent_norm = moe.latent && moe.latent->norm == Part::kPresent;
   const auto router = SavedCategory::kRouter;
-  return {{{"logits", {tokens, moe.router.num_experts}, policy.router, router},
-           {"index", {tokens, top_k}, DType::kInt32, router},
-           {"prob", {tokens, top_k}, policy.router, router},
-           {"slope", {moe.router.num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
-           {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
-           {"row_of", {tokens, top_k}, DType::kInt32, router},
-           {"slot_of", {rows}, DType::kInt32, router},
-           {"pre_activation",
-            {rows, spec.mlp_input_rows(moe.ffn_hidden_size)},
-            policy.activations,
-            SavedCategory::kExperts},
-           {"shared_pre_activation",
-            {shared_rows, spec.mlp_input_rows(moe.shared_ffn_hidden_size)},
-            policy.activations,
-            SavedCategory::kSharedExperts},
-           {"shared_gate",
-            {moe.shared_gate == Part::kPresent ? shared_rows : 0},
-            policy.statistics,
-            SavedCategory::kSharedExperts},
-           {"latent_input", {tokens, latent}, policy.activations, SavedCategory::kExperts},
-           {"latent_output", {tokens, latent}, policy.activations, SavedCategory::kExperts},
-           {"latent_rstd",
-            {statistics_of(spec, has_latent_norm ? tokens : 0)},
-            policy.statistics,
-            SavedCategory::kExperts}},
-          {}};
+  return {
+      {{"logits", {tokens, moe.router.num_experts}, policy.router, router},
+       {"index", {tokens, top_k}, DType::kInt32, router},
+       {"prob", {tokens, top_k}, policy.router, router},
+       {"slope", {moe.router.num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
+       {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
+       {"row_of", {tokens, top_k}, DType::kInt32, router},
+       {"slot_of", {moe.router.num_expert_rows(tokens)}, DType::kInt32, router},
+       {"pre_activation",
+        {rows, share(spec.mlp_input_rows(moe.ffn_hidden_size), sharding.expert_tensor)},
+        policy.activations,
+        SavedCategory::kExperts},
+       {"shared_pre_activation",
+        {has_shared ? inside : 0, share(spec.mlp_input_rows(moe.shared_ffn_hidden_size), sharding.tensor)},
+        policy.activations,
+        SavedCategory::kSharedExperts},
+       {"shared_gate",
+        {has_shared && moe.shared_gate == Part::kPresent ? tokens : 0},
+        policy.statistics,
+        SavedCategory::kSharedExperts},
+       {"latent_input", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+       {"latent_output", {tokens, latent}, policy.activations, SavedCategory::kExperts},
+       {"latent_rstd", {statistics_of(spec, has_latent_norm ? tokens : 0)}, policy.statistics, SavedCategory::kExperts},
+       {"received", {sharding.exchanges_rows() ? rows : 0, width}, policy.activations, SavedCategory::kExperts}},
+      {}};
 }
 
-SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer) {
-  const std::int64_t tokens = batch.num_tokens();
+SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
+                             const Sharding& sharding) {
+  const std::int64_t tokens = local_tokens(batch, sharding).between;
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration declaration;
   declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
                          {"input_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
                          {"middle", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
                          {"middle_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
-  declaration.children = {attention_saved(spec, policy, batch),
-                          is_moe ? moe_saved(spec, policy, batch) : dense_mlp_saved(spec, policy, batch)};
+  declaration.children = {
+      attention_saved(spec, policy, batch, sharding),
+      is_moe ? moe_saved(spec, policy, batch, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
   return declaration;
 }
 
-SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion) {
-  const std::int64_t tokens = batch.num_tokens();
+SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
+                              const Sharding& sharding) {
+  const auto [inside, tokens] = local_tokens(batch, sharding);
   const bool fused = fusion == LossFusion::kFused;
+  const std::int64_t vocabulary = share(spec.padded_vocab_size, sharding.tensor);
   return {{{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
            {"rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
            {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
-           {"logits", {fused ? 0 : tokens, spec.padded_vocab_size}, policy.logit_type(), SavedCategory::kLoss}},
+           {"logits", {fused ? 0 : inside, vocabulary}, policy.logit_type(), SavedCategory::kLoss}},
           {}};
 }
 
 SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
-                           int depth) {
-  const std::int64_t tokens = batch.num_tokens();
+                           int depth, const Sharding& sharding) {
+  const std::int64_t tokens = local_tokens(batch, sharding).between;
   SavedDeclaration declaration;
   declaration.tensors = {{"embedding_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
                          {"hidden_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
-  declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth),
-                          output_saved(spec, policy, batch, fusion)};
+  declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth, sharding),
+                          output_saved(spec, policy, batch, fusion, sharding)};
+  return declaration;
+}
+
+SavedDeclaration stage_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
+                             const StageContent& content, const Sharding& sharding) {
+  const bool has_output = content.output == Part::kPresent;
+  SavedDeclaration declaration;
+  for (int layer = 0; layer < content.num_layers; ++layer) {
+    declaration.children.push_back(layer_saved(spec, policy, batch, content.first_layer + layer, sharding));
+  }
+  if (has_output) declaration.children.push_back(output_saved(spec, policy, batch, fusion, sharding));
+  for (int depth = 0; depth < content.num_mtp_layers; ++depth) {
+    declaration.children.push_back(mtp_saved(spec, policy, batch, fusion, depth, sharding));
+    if (has_output) continue;
+    // The hidden states are kept as here, for the next depth; the loss is taken elsewhere.
+    std::vector<SavedTensor>& output = declaration.children.back().children[MtpSlot::kOutput].tensors;
+    for (const int slot : {OutputSlot::kHiddenGradient, OutputSlot::kLogits}) {
+      output[static_cast<std::size_t>(slot)].shape = {0};
+    }
+  }
+  if (!has_output || content.num_mtp_layers > 0) return declaration;
+  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
+    declaration.children.push_back(output_saved(spec, policy, batch, fusion, sharding));
+  }
   return declaration;
 }
 
 SavedDeclaration model_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion) {
-  SavedDeclaration declaration;
-  for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    declaration.children.push_back(layer_saved(spec, policy, batch, layer));
-  }
-  declaration.children.push_back(output_saved(spec, policy, batch, fusion));
-  for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
-    declaration.children.push_back(mtp_saved(spec, policy, batch, fusion, depth));
-  }
-  return declaration;
+  return stage_saved(spec, policy, batch, fusion, whole_model(spec));
 }
 
 }  // namespace primus::model

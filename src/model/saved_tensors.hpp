@@ -2,13 +2,15 @@
 // What each layer keeps from forward to backward, declared: the projection adds it up, the trainer allocates from it.
 // Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, L width
 // of the experts' latent space, R rows of all experts
-// (T·K, or what their capacity leaves), F ffn width.
+// (T·K, or what their capacity leaves), F ffn width. With a Sharding they are one rank's.
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include "model/model_spec.hpp"
 #include "model/numerics.hpp"
+#include "model/sharding.hpp"
+#include "model/stage_content.hpp"
 
 namespace primus::model {
 
@@ -76,13 +78,16 @@ struct MoeSlot {
     kSharedGate,
     kLatentInput,
     kLatentOutput,
-    kLatentRstd
+    kLatentRstd,
+    kReceived
   };
 };
 struct LayerSlot {
   enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd };
   enum : int { kAttention, kMlp };  // children
 };
+/// kReceived above: rows that other ranks sent to this rank's experts. Without experts elsewhere they are gathered
+/// again; from elsewhere that would be a second exchange, so they are kept.
 /// kHiddenGradient: fused loss only, the gradient that forward already computed; kLogits: unfused loss only.
 struct OutputSlot {
   enum : int { kInput, kRstd, kHiddenGradient, kLogits };
@@ -96,17 +101,26 @@ struct MtpSlot {
 
 enum class LossFusion { kFused, kUnfused };
 
-SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch);
-SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch);
-SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch);
-SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer);
-SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion);
-
+SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                 const Sharding& sharding = {});
+SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                 const Sharding& sharding = {});
+SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                           const Sharding& sharding = {});
+SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
+                             const Sharding& sharding = {});
+SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
+                              const Sharding& sharding = {});
 SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
-                           int depth);
+                           int depth, const Sharding& sharding = {});
 
-/// All of a micro-batch: the layers in order, the output, the prediction depths. Nothing is made again:
-/// mark_recomputed (recompute.hpp) says what is.
+/// All of a micro-batch on one stage: its layers in order, the output, the prediction depths. Where depths and output
+/// are apart, the depths' own outputs stand behind the main one. Nothing is made again: mark_recomputed
+/// (recompute.hpp) says what is.
+SavedDeclaration stage_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion,
+                             const StageContent& content, const Sharding& sharding = {});
+
+/// The same of a model that is not cut.
 SavedDeclaration model_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, LossFusion fusion);
 
 }  // namespace primus::model

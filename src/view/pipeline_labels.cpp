@@ -11,7 +11,7 @@ namespace {
 
 /// "1 activation", "11.5 activations", "3.2 GB".
 std::string amount(double value, const std::string& unit) {
-  const std::string text = figure(value);
+  const std::string text = memory_figure(value, unit);
   const bool is_one = text == "1" && unit.ends_with("s");
   return fmt::format("{} {}", text, is_one ? unit.substr(0, unit.size() - 1) : unit);
 }
@@ -31,6 +31,10 @@ std::string figure(double value) {
   while (text.back() == '0') text.pop_back();
   if (text.back() == '.') text.pop_back();
   return text == "-0" ? "0" : text;
+}
+
+std::string memory_figure(double amount, const std::string& unit) {
+  return unit.ends_with("B") ? fmt::format("{:.2f}", amount) : figure(amount);
 }
 
 std::string chart_facts(const PipelineChart& chart, const PipelinePicture& picture) {

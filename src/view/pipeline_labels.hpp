@@ -11,6 +11,9 @@ namespace primus::view {
 /// A time or an amount for people: four significant digits, thousands apart.
 std::string figure(double value);
 
+/// What a rank holds: two decimals of a size in bytes, so that a column's points stand below each other.
+std::string memory_figure(double amount, const std::string& unit);
+
 /// "3 ranks", "1 rank", "2 micro-batches".
 std::string counted(int count, std::string_view noun);
 

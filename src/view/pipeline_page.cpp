@@ -82,6 +82,12 @@ std::string legend(const PipelinePicture& picture) {
     text += fmt::format("{}</span>", name(kind));
   }
   if (num_chunks > 1) text += "<span class=\"key\">lighter: later chunks</span>";
+  const bool has_curves = std::any_of(picture.charts.begin(), picture.charts.end(),
+                                      [](const PipelineChart& chart) { return largest_held(chart) > 0.0; });
+  if (has_curves) {
+    text += fmt::format("<span class=\"key\"><i style=\"background:var(--held)\"></i>held beneath, {}</span>",
+                        escaped(picture.memory_unit));
+  }
   return text;
 }
 
@@ -95,7 +101,7 @@ std::string rank_table(const PipelineChart& chart, const PipelinePicture& pictur
     fmt::format_to(std::back_inserter(text),
                    "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.2f}</td><td>{}</td></tr>\n", rank,
                    figure(row.forward), figure(row.backward), figure(row.weight_grad), 100.0 * chart.bubble(row),
-                   row.memory ? figure(*row.memory) : "");
+                   row.memory ? memory_figure(*row.memory, picture.memory_unit) : "");
   }
   return text + "</table></details>\n";
 }

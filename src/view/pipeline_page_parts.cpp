@@ -156,6 +156,7 @@ function colourOf(rank, i) {
 }
 const isLight = hex => parseInt(hex.slice(1, 3), 16) * 0.299 + parseInt(hex.slice(3, 5), 16) * 0.587 + parseInt(hex.slice(5, 7), 16) * 0.114 > 140;
 function figure(x) { const s = Math.abs(x); return s >= 1000 ? Math.round(x).toLocaleString('en') : String(+x.toFixed(s >= 100 ? 1 : s >= 10 ? 2 : 3)); }
+const amount = x => D.memoryUnit.endsWith('B') ? x.toFixed(2) : figure(x);
 function rowsOf(chart) {
   const n = chart.ranks.length, lane = Math.max(2, Math.round((n <= 8 ? 28 : n <= 16 ? 22 : n <= 32 ? 14 : n <= 96 ? 9 : 5) * rowScale));
   const curve = chart.ranks.some(r => r.held.length) ? Math.max(2, Math.round(lane * 0.5)) : 0;
@@ -220,7 +221,7 @@ function draw(chart) {
     if (r % every) return;
     pen.font = '12px ' + font; pen.textAlign = 'right'; pen.fillStyle = text;
     pen.fillText('rank ' + r, LEFT - 8, top + rows.lane / 2); pen.fillText((100 * rank.bubble).toFixed(2) + ' %', LEFT + plot + 66, top + rows.lane / 2);
-    if (rank.memory !== undefined) pen.fillText(figure(rank.memory), width - 4, top + rows.lane / 2);
+    if (rank.memory !== undefined) pen.fillText(amount(rank.memory), width - 4, top + rows.lane / 2);
   });
   size(chart.overlay, width, height);
 }
@@ -263,7 +264,7 @@ function tell(chart, event) {
     if (rank.part[i]) lines.push('side by side with the other half');
     outline(chart, pen, rank.mb[i]);
   } else lines[0] += ', idle at ' + figure(hit.t) + ' ' + D.timeUnit;
-  if (rank.held.length) lines.push('holds ' + figure(heldAt(rank, hit.t) * chart.largest) + ' ' + D.memoryUnit);
+  if (rank.held.length) lines.push('holds ' + amount(heldAt(rank, hit.t) * chart.largest) + ' ' + D.memoryUnit);
   tip.textContent = lines.join('\n'); tip.style.display = 'block';
   tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + 'px'; tip.style.top = Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8) + 'px';
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "base/text.hpp"
 #include "view/axis.hpp"
 #include "view/pipeline_colours.hpp"
 #include "view/pipeline_labels.hpp"
@@ -25,6 +26,7 @@ constexpr double kMemoryX = kWidth - 24.0;
 constexpr double kTop = 92.0;
 constexpr double kChartHead = 62.0;
 constexpr double kAxisHeight = 44.0;
+constexpr double kTextLine = 17.0;
 constexpr double kLabelPitch = 13.0;  // labels nearer to each other would touch
 constexpr double kSmallestBox = 1.2;  // px; narrower boxes are drawn by columns
 constexpr int kMaxShades = 3;         // in the legend; of more, the first and the last
@@ -62,6 +64,20 @@ RowHeights heights_for(std::size_t num_ranks, bool has_curve) {
   if (num_ranks > 96) lane = std::max(2.0, 800.0 / static_cast<double>(num_ranks));
   const double curve = has_curve ? std::max(1.0, 0.5 * lane) : 0.0;
   return {lane, curve, std::max(1.0, 0.2 * lane)};
+}
+
+/// A text cut at spaces into lines that fit the picture.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (const std::string& word : split(text, ' ')) {
+    std::string longer = lines.back().empty() ? word : lines.back() + " " + word;
+    if (!lines.back().empty() && text_width(longer, 12.0) > kWidth - 48.0) {
+      lines.push_back(word);
+    } else {
+      lines.back() = std::move(longer);
+    }
+  }
+  return lines;
 }
 
 /// Which fill a box has: an index that is the same for all boxes of one look.
@@ -120,8 +136,11 @@ class PictureWriter {
   std::string write() {
     double y = kTop;
     for (const PipelineChart& chart : picture_.charts) y = write_chart(chart, y);
-    add("<text class=\"soft\" x=\"24\" y=\"{:.1f}\">{}</text>\n", y + 8.0, escaped(picture_.basis));
-    const double height = y + 24.0;
+    for (const std::string& line : lines_of(picture_.basis)) {
+      add("<text class=\"soft\" x=\"24\" y=\"{:.1f}\">{}</text>\n", y + 8.0, escaped(line));
+      y += kTextLine;
+    }
+    const double height = y + 24.0 - kTextLine;
     std::string head;
     fmt::format_to(std::back_inserter(head),
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
@@ -257,7 +276,8 @@ class PictureWriter {
     add("<text class=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{:.2f} %</text>", kBubbleX, baseline,
         100.0 * chart.bubble(rank));
     if (rank.memory) {
-      add("<text class=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kMemoryX, baseline, figure(*rank.memory));
+      add("<text class=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kMemoryX, baseline,
+          memory_figure(*rank.memory, picture_.memory_unit));
     }
     body_ += '\n';
   }

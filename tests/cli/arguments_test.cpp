@@ -33,19 +33,20 @@ TEST_P(RefusedWords, EndWithTwo) {
 INSTANTIATE_TEST_SUITE_P(
     All, RefusedWords,
     testing::Values(
-        Refused{
-            "command",
-            {"trian"},
-            "unknown command 'trian' (expected one of direct, slurm, container, train, data, checkpoint, config, view, "
-            "completion); did you mean "
-            "'train'?"},
+        Refused{"command",
+                {"trian"},
+                "unknown command 'trian' (expected one of direct, slurm, container, train, data, checkpoint, config, "
+                "projection, view, "
+                "completion); did you mean "
+                "'train'?"},
         Refused{"no_command",
                 {"--dry-run"},
-                "command is missing (expected one of direct, slurm, container, train, data, checkpoint, config, view, "
+                "command is missing (expected one of direct, slurm, container, train, data, checkpoint, config, "
+                "projection, view, "
                 "completion)"},
         Refused{"nothing_to_run",
                 {"direct", "--"},
-                "command is missing (expected one of train, data, checkpoint, config, view, completion)"},
+                "command is missing (expected one of train, data, checkpoint, config, projection, view, completion)"},
         Refused{"global_option",
                 {"--dryrun", "train"},
                 "unknown option '--dryrun' (expected one of --config, --dry-run, --debug, --format, --version, "
@@ -83,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "--patch: there is no file /nowhere.sh (expected a script)"},
         Refused{"format", {"--format", "xml", "config", "keys"}, "unknown format 'xml' (expected one of text, json)"},
         Refused{"projection",
-                {"projection", "memory"},
-                "projection: projecting memory and time is planned for a later release"},
+                {"projection", "performance"},
+                "projection performance: projecting time is planned for a later release"},
         Refused{"direct_option",
                 {"direct", "--nprocs", "2"},
                 "unknown option of direct '--nprocs' (expected one of --config, --dry-run, --debug, --nproc, --single, "
@@ -155,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "--held-out-fraction: needed beside --held-out (expected number above 0, at most 1)"},
         Refused{"picture",
                 {"view", "los"},
-                "unknown command of view 'los' (expected one of loss, pipeline); did you mean 'loss'?"},
+                "unknown command of view 'los' (expected one of loss, pipeline, layout, memory); did you mean 'loss'?"},
         Refused{"run_folder",
                 {"view", "loss", "--run", "/nowhere"},
                 "--run: there is no folder /nowhere (expected folder of a run)"},

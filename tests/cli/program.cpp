@@ -1,12 +1,15 @@
 #include "cli/program.hpp"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 
@@ -29,6 +32,16 @@ void redirect(const std::filesystem::path& path, int descriptor) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   dup2(file, descriptor);
   close(file);
+}
+
+double milliseconds(const timeval& time) {
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-3 * static_cast<double>(time.tv_usec);
+}
+
+/// Does other work want more than half of the cores?
+bool is_machine_busy() {
+  double load = 0.0;
+  return getloadavg(&load, 1) != 1 || load > 0.5 * std::thread::hardware_concurrency();
 }
 
 }  // namespace
@@ -94,8 +107,10 @@ ProgramResult Program::wait() {
   ProgramResult result;
   if (terminal_ >= 0) result.out = terminal_output();
   int status = 0;
-  waitpid(pid_, &status, 0);
+  rusage usage{};
+  wait4(pid_, &status, 0, &usage);
   is_reaped_ = true;
+  result.processor_ms = milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime);
   result.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   if (terminal_ < 0) {
     result.out = read_file(folder_.path() / "out");
@@ -116,6 +131,25 @@ bool has_terminals() {
 ProgramResult run_program(const std::vector<std::string>& words, const std::string& working_folder,
                           const std::map<std::string, std::string>& environment) {
   return Program(words, working_folder, environment).wait();
+}
+
+void expect_within(double bound_ms, const std::vector<std::string>& words, const std::string& working_folder) {
+  std::string command;
+  for (const std::string& word : words) command += word + " ";
+  double wall_ms = 1e9;
+  double processor_ms = 1e9;
+  for (int i = 0; i < 8 && wall_ms > bound_ms; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const ProgramResult result = run_program(words, working_folder);
+    const auto length = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(result.code, 0) << result.err;
+    wall_ms = std::min(wall_ms, std::chrono::duration<double, std::milli>(length).count());
+    processor_ms = std::min(processor_ms, result.processor_ms);
+  }
+  EXPECT_LE(processor_ms, bound_ms) << command;
+  if (!is_machine_busy()) {
+    EXPECT_LE(wall_ms, bound_ms) << command;
+  }
 }
 
 }  // namespace primus::cli

@@ -341,7 +341,7 @@ TEST_F(TrainData, DryRunsWriteNothing) {
     }
   };
   quiet({"data", "prepare", "--input", "text", "--output-prefix", "new/train"},
-        "would read 1 files, 2.93 KiB\nwould write new/train_text_document.bin\n");
+        "would read 1 file, 2.93 KiB\nwould write new/train_text_document.bin\n");
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "new"));
   folder_.write("run/metrics.jsonl", "{\"iteration\": 10, \"lm_loss\": 5.9}\n");
   quiet({"view", "loss", "--run", "run"}, "would draw run/loss.svg from run/metrics.jsonl\n");

@@ -17,9 +17,9 @@ class DataFiles : public testing::Test {
     words.push_back("--mock_data=False");
     return fixture_.resolve(words);
   }
-  std::string problems(std::vector<std::string> words) const {
+  std::string problems(std::vector<std::string> words, Purpose purpose = Purpose::kPlan) const {
     words.push_back("--mock_data=False");
-    return fixture_.problems(words);
+    return fixture_.problems(words, purpose);
   }
   std::string write(const std::string& name, const std::string& content) const {
     return fixture_.folder().write(name, content);
@@ -34,6 +34,19 @@ TEST_F(DataFiles, WordsOfAFileAreDataPath) {
   EXPECT_THAT(resolution.experiment.get_strings("data_path"), ElementsAre("0.3", "data/a", "0.7", "data/b"));
   EXPECT_THAT(problems({"--vocab_size=257", "--data_args_path=" + write("empty.txt", " \n")}),
               HasSubstr("names no data"));
+}
+
+TEST_F(DataFiles, AWrongPrefixNamesTheOneThatWasMeant) {
+  const std::string set = write("set_text_document.idx", "");
+  write("set_text_document.bin", "");
+  const std::string prefix = set.substr(0, set.size() - 4);
+  const std::string hint = "did you mean 'set_text_document'?";  // the fixture takes its folder's name out
+  const std::string named = set.substr(0, set.size() - std::string_view("_text_document.idx").size());
+  for (const std::string& wrong : {named, named + ".bin", set, prefix + ".bin"}) {
+    EXPECT_THAT(problems({"--vocab_size=257", "--data_path=" + wrong}, Purpose::kTrain), HasSubstr(hint)) << wrong;
+  }
+  EXPECT_THAT(problems({"--vocab_size=257", "--data_path=" + named + "x"}, Purpose::kTrain),
+              HasSubstr("primus-cli data prepare"));
 }
 
 TEST_F(DataFiles, ListsOfAFileAreThePartsOwn) {

@@ -116,7 +116,8 @@ TEST_F(Prepare, KeepsRelativesOfHeldOutTextFromTraining) {
   options_.held_out_prefix = out_ / "valid";
   const PrepareSummary summary = prepare(options_, {});
   EXPECT_EQ(summary.num_documents, 3);
-  EXPECT_EQ(summary.num_skipped_files, 2);
+  EXPECT_EQ(summary.num_skipped_files, 0);
+  EXPECT_THAT(summary.repeats_held_out, ElementsAre(in_ / "a_carrier.txt", in_ / "z_other_version.txt"));
 }
 
 TEST_F(Prepare, HeldOutFilesOutsideTheInputAreNotTrainedOn) {

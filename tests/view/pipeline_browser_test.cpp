@@ -1,13 +1,9 @@
 // Pages in a real browser: what is drawn, and how long that takes. Needs Debian's package chromium.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
-#include <regex>
 
-#include "base/files.hpp"
-#include "config/test_folder.hpp"
+#include "browser.hpp"
 #include "schedule/algorithms.hpp"
 #include "view/pipeline_colours.hpp"
 #include "view/pipeline_page.hpp"
@@ -15,47 +11,18 @@
 namespace primus::view {
 namespace {
 
-std::string output_of(const std::string& command) {
-  std::string text;
-  std::FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return text;
-  std::array<char, 4096> buffer{};
-  for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) text.append(buffer.data(), n);
-  pclose(pipe);
-  return text;
-}
-
 PipelineChart chart(schedule::Algorithm algorithm, int ranks, int micro_batches, int chunks) {
   const schedule::Schedule table = schedule::build(
       {.algorithm = algorithm, .num_ranks = ranks, .num_micro_batches = micro_batches, .num_chunks = chunks});
   return chart_of(table, schedule::simulate(table, schedule::even_costs(table.shape, 1.0, 1.0, 1.0)), "chart");
 }
 
-class PipelinePageInBrowser : public testing::Test {
+class PipelinePageInBrowser : public test::BrowserTest {
  protected:
-  void SetUp() override {
-    if (output_of("command -v chromium").empty()) GTEST_SKIP() << "there is no chromium (Debian: chromium)";
-  }
-
   /// The page's document once its scripts have run; `script` is added at its end.
   std::string document_of(const PipelinePicture& picture, const std::string& script, const std::string& options = "") {
-    std::string page = pipeline_page(picture, ColourBy::kPass);
-    page.insert(page.rfind("</body>"), "<script>" + script + "</script>");
-    const std::string file = folder_.write("page.html", page);
-    return output_of(
-        "timeout 100 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=" +
-        (folder_.path() / "profile").string() + " --window-size=1400,1000 " + options + " --dump-dom file://" + file +
-        " 2>/dev/null");
+    return document_of_page(pipeline_page(picture, ColourBy::kPass), script, options);
   }
-
-  static std::string attribute(const std::string& document, const std::string& name) {
-    std::smatch match;
-    return std::regex_search(document, match, std::regex("<body[^>]*data-" + name + "=\"([^\"]*)\"")) ? match[1].str()
-                                                                                                      : "none";
-  }
-
- private:
-  test::TestFolder folder_;
 };
 
 // Reads the canvas where boxes, idle time and nothing must be.
@@ -101,7 +68,7 @@ TEST_F(PipelinePageInBrowser, OneStageAndDarkThemeAreDrawn) {
   const PipelinePicture picture{"T", "B", "forwards", "activations", {chart(schedule::Algorithm::k1F1B, 1, 1, 1)}};
   const std::string script =
       "document.body.dataset.paper = css('--paper'); document.body.dataset.facts = D.charts[0].ranks[0].n;";
-  const std::string document = document_of(picture, script, "--blink-settings=preferredColorScheme=0");
+  const std::string document = document_of(picture, script, test::kDarkTheme);
   EXPECT_EQ(attribute(document, "drawn"), "2");
   EXPECT_EQ(attribute(document, "paper"), "#0d1117");
 }

@@ -1,0 +1,157 @@
+#include "cli/projection_common.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "cli/app.hpp"
+#include "config/loader.hpp"
+
+namespace primus::cli {
+namespace {
+
+using projection::MemoryInputs;
+
+std::string type_text(DType type) {
+  return std::string(name(type));
+}
+
+std::string state_text(const MemoryInputs& inputs) {
+  const model::NumericPolicy& policy = inputs.policy;
+  std::string text =
+      fmt::format("{} weights, {} gradients, ", type_text(policy.parameters), type_text(policy.main_gradients));
+  text += policy.has_master_copy() ? fmt::format("{} masters, ", type_text(policy.master)) : "no masters, ";
+  text += policy.first_moment == policy.second_moment
+              ? fmt::format("{} moments", type_text(policy.first_moment))
+              : fmt::format("{} and {} moments", type_text(policy.first_moment), type_text(policy.second_moment));
+  const auto divided = [&](std::string_view what, const model::StateParts& parts) {
+    if (parts.dense == 1 && parts.expert == 1) return;
+    text += fmt::format("; {} divided over {} ranks, experts' over {}", what, parts.dense, parts.expert);
+  };
+  divided("parameters", inputs.sharding.parameters);
+  divided("gradients", inputs.sharding.gradients);
+  divided("optimizer", inputs.sharding.optimizer);
+  return text;
+}
+
+std::string recompute_text(const MemoryInputs& inputs) {
+  const model::RecomputeSpec& recompute = inputs.recompute;
+  if (recompute.layers.empty() && recompute.modules.empty()) return "nothing runs again";
+  std::int64_t whole = 0;
+  for (const model::LayerRecompute layer : recompute.layers) whole += layer != model::LayerRecompute::kNone ? 1 : 0;
+  if (whole > 0) return fmt::format("{} run again in backward", counted(whole, "whole layer"));
+  std::string text;
+  for (const model::RecomputeModule module : recompute.modules) {
+    text += (text.empty() ? "" : ", ") + std::string(model::name(module));
+  }
+  return text + " run again in backward";
+}
+
+std::string counted_micro_batches(std::int64_t count) {
+  return count == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", format_count(count));
+}
+
+std::string schedule_text(const MemoryInputs& inputs, std::int64_t num_micro_batches) {
+  return fmt::format("{}, {} x {}; {} of {} x {} tokens", schedule::info(inputs.schedule.algorithm).name,
+                     counted(inputs.stages.num_ranks(), "rank"), counted(inputs.stages.num_chunks(), "chunk"),
+                     counted_micro_batches(num_micro_batches), inputs.micro_batch.num_sequences,
+                     format_count(inputs.micro_batch.seq_length));
+}
+
+}  // namespace
+
+void add_projection_options(CLI::App& app, ProjectionOptions& options) {
+  add_world_option(app, options.read.world_size);
+  app.add_option("--gpu", options.gpu, "Device whose memory it must fit, by name")->type_name("NAME");
+  app.add_option("--hbm", options.hbm, "Memory of a device instead")->type_name("SIZE");
+  app.add_option("--imbalance", options.imbalance, "Rows of the busiest experts over the balanced number (default 1)")
+      ->type_name("X");
+}
+
+Projected project(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
+                  const LaunchOptions& launch) {
+  ReadOptions read = options.read;
+  read.overrides = std::move(overrides);
+  config::Resolution resolution = read_experiment(file, read, launch);
+  MemoryInputs inputs = projection::memory_inputs(resolution.experiment, resolution.world.size, options.imbalance);
+  projection::MemoryProjection memory = projection::project_memory(inputs);
+  std::string name = resolution.experiment.exp_name;
+  return {std::move(name), std::move(resolution), std::move(inputs), std::move(memory)};
+}
+
+Projected project(const ProjectionOptions& options, const LaunchOptions& launch) {
+  return project(options.read.config, options, options.read.overrides, launch);
+}
+
+std::optional<projection::Hardware> device_of(const ProjectionOptions& options) {
+  if (!options.gpu.empty() && !options.hbm.empty()) {
+    throw ConfigError(
+        {{.file = "command line", .key = "--hbm", .message = "--gpu says it already", .expected = "one of them"}});
+  }
+  if (!options.gpu.empty()) {
+    return projection::find_hardware(projection::read_hardware(config::preset_folder() / "hardware"), options.gpu,
+                                     "--gpu");
+  }
+  if (options.hbm.empty()) return std::nullopt;
+  return projection::Hardware{
+      .name = options.hbm, .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
+}
+
+std::int64_t num_micro_batches(const Projected& projected) {
+  const auto batch = config::batch_plan(projected.resolution.experiment, projected.resolution.world.size);
+  PRIMUS_CHECK(batch, "the rules accepted a batch that does not divide");
+  return batch->accumulation;
+}
+
+std::string gib_text(std::int64_t num_bytes) {
+  const double size = static_cast<double>(num_bytes) / 0x1p30;
+  return fmt::format("{:.{}f}", size, size < 9.995 ? 2 : 1);
+}
+
+std::string layers_text(const projection::RankMemory& rank) {
+  std::string text;
+  for (const projection::ChunkMemory& chunk : rank.chunks) {
+    const model::StageContent& content = chunk.content;
+    std::string part = content.embedding == model::Part::kPresent ? "E" : "";
+    if (content.num_layers == 1) part += fmt::format("{}{}", part.empty() ? "" : " ", content.first_layer);
+    if (content.num_layers > 1) {
+      part += fmt::format("{}{}-{}", part.empty() ? "" : " ", content.first_layer,
+                          content.first_layer + content.num_layers - 1);
+    }
+    if (content.num_mtp_layers > 0) part += fmt::format("{}m", part.empty() ? "" : " ");
+    if (content.output == model::Part::kPresent) part += part.empty() ? "L" : " L";
+    text += (text.empty() ? "" : ",") + (part.empty() ? "-" : part);
+  }
+  return text;
+}
+
+std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& projected) {
+  const MemoryInputs& inputs = projected.inputs;
+  const layout::GridSizes& sizes = inputs.grid.sizes();
+  std::vector<std::pair<std::string, std::string>> lines;
+  lines.emplace_back("world", fmt::format("{} ({}): TP {} x CP {} x DP {} x PP {}", counted(sizes.world, "rank"),
+                                          projected.resolution.world.source, sizes.tensor, sizes.context,
+                                          inputs.grid.num_data(), sizes.pipeline));
+  if (inputs.spec.moe) {
+    lines.back().second += fmt::format("; experts ETP {} x EP {} x DP {}", sizes.expert_tensor, sizes.expert,
+                                       inputs.grid.num_expert_data());
+  }
+  lines.emplace_back("schedule", schedule_text(inputs, num_micro_batches(projected)));
+  lines.emplace_back("state", state_text(inputs));
+  std::string loss = inputs.loss_fusion == model::LossFusion::kFused ? "; fused loss" : "; unfused loss";
+  lines.emplace_back("recompute", recompute_text(inputs) + loss);
+  const double imbalance = inputs.sharding.model.imbalance;
+  if (inputs.spec.moe) {
+    lines.emplace_back("routing", imbalance == 1.0
+                                      ? "balanced: every expert gets as many rows"
+                                      : fmt::format("the busiest experts get {} times their share", imbalance));
+  }
+  if (const std::string planned = planned_text(projected.resolution); !planned.empty()) {
+    lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
+  }
+  return lines;
+}
+
+}  // namespace primus::cli

@@ -1,0 +1,46 @@
+#pragma once
+// Everything that the bytes of a run follow from, out of its experiment.
+#include <optional>
+#include <string>
+
+#include "layout/rank_grid.hpp"
+#include "model/optimizer_spec.hpp"
+#include "model/recompute.hpp"
+#include "schedule/from_experiment.hpp"
+
+namespace primus::projection {
+
+/// How context ranks exchange keys and values.
+enum class ContextExchange { kRing, kGather, kHeads };
+
+/// Who carries rows to their experts: a buffer as large as what is sent, or a library's own of fixed size.
+enum class RowExchange { kAllToAll, kFixedBuffers };
+
+struct MemoryInputs {
+  model::ModelSpec spec;
+  model::NumericPolicy policy;
+  model::OptimizerSpec optimizer;
+  model::RecomputeSpec recompute;
+  model::LossFusion loss_fusion = model::LossFusion::kUnfused;
+  model::BatchShape micro_batch;
+  model::ResidentSharding sharding;
+  layout::RankGrid grid;
+  layout::StageLayout stages;
+  schedule::Request schedule;
+  ContextExchange context_exchange = ContextExchange::kRing;
+  RowExchange row_exchange = RowExchange::kAllToAll;
+  std::int64_t vocab_multiple = 0;  // the padded vocabulary is one of it on every tensor rank; 0: it is as written
+};
+
+/// What a model has whose activations no declaration describes yet, in words.
+std::optional<std::string> memory_gap(const model::ModelSpec& spec);
+
+/// `experiment` has been resolved on this world. `imbalance`: rows of the busiest rank over the balanced number, at
+/// least 1. Throws ConfigError where the batch does not divide, or the model has a part whose memory is not known.
+MemoryInputs memory_inputs(const config::Experiment& experiment, std::int64_t world_size, double imbalance);
+
+/// The same run with its layers on these stages, under this schedule.
+MemoryInputs memory_inputs_on(const config::Experiment& experiment, std::int64_t world_size, double imbalance,
+                              const layout::StageLayout& stages, const schedule::Request& schedule);
+
+}  // namespace primus::projection
