@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -91,6 +92,9 @@ Profiler::Profiler(std::optional<ProfileOptions> options, at::Device device, std
         "false, or --device cuda)",
         ExitCode::kWrongInput);
   }
+  // The recorder complains of the missing GPU on standard error; what it cannot write is told of here.
+  constexpr const char* kNothing = "5";
+  if (options_ && !device.is_cuda()) ::setenv("KINETO_LOG_LEVEL", kNothing, /*overwrite=*/0);
 }
 
 Profiler::~Profiler() {

@@ -57,7 +57,10 @@ RoutingTrace::RoutingTrace(RoutingTraceOptions options, const nn::ParameterStore
   lines_.path = path("router_trace_rank0.jsonl");
   logits_.path = path("logits_rank0.bin");
   hidden_states_.path = path("hidden_states_rank0.bin");
-  if (first_step > 0 && std::filesystem::exists(lines_.path)) return go_on_behind(first_step);
+  if (first_step > 0 && std::filesystem::exists(lines_.path)) {
+    go_on_behind(first_step);
+    return;
+  }
   write_file(lines_.path, "");
   if (options_.logits == RoutingTraceOptions::Capture::kYes) write_file(logits_.path, "");
   if (options_.hidden_states == RoutingTraceOptions::Capture::kYes) write_file(hidden_states_.path, "");

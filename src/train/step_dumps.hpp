@@ -1,7 +1,6 @@
 #pragma once
 // Tensors of single steps as files, for finding where two runs part: activations, gradients, parameters, expert loads.
 #include <array>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 // What single steps dump and what the routing trace says: true to the step, complete, and without a trace in the step
 // itself.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "support/tensors.hpp"
 #include "train/tiny_run.hpp"
 
 namespace primus::train {
@@ -15,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using at::Tensor;
+using test::relative_error;
 using Json = nlohmann::json;
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
@@ -43,11 +46,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
   if (!fs::exists(folder)) return names;
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
   return names;
-}
-
-double relative_error(const Tensor& found, const Tensor& expected) {
-  return (found.to(at::kDouble) - expected.to(at::kDouble)).norm().item<double>() /
-         expected.to(at::kDouble).norm().item<double>();
 }
 
 class StepObserversTest : public TinyRun {
@@ -190,7 +188,9 @@ TEST_F(StepObserversTest, TracedLogitsComeFromTracedInputsAndLeadToTheChoices) {
     const Tensor logits = values(logits_file, lines[i], "logit");
     const Tensor inputs = values(inputs_file, lines[i], "hs");
     // The weights are those of the first step; later they have moved.
-    if (i < 2) EXPECT_LT(relative_error(logits, inputs.matmul(weight.t())), 0.02) << i;
+    if (i < 2) {
+      EXPECT_LT(relative_error(logits, inputs.matmul(weight.t())), 0.02) << i;
+    }
     const auto top_k = lines[i].at("topk").get<std::int64_t>();
     std::int64_t num_same = 0;
     for (std::int64_t t = 0; t < logits.size(0); ++t) {
@@ -247,9 +247,9 @@ TEST_F(StepObserversTest, ARunThatGoesOnContinuesTheTrace) {
   const std::string lines = read_file(trace() / "router_trace_rank0.jsonl");
   const std::string logits = read_file(trace() / "logits_rank0.bin");
   // Again from step 2, as if the process had ended in step 4: what stands there of later steps is dropped.
-  run(experiment(with({"--load=" + dumps().string(), "--ckpt_step=2"}), "second"));
-  EXPECT_EQ(read_file(trace() / "router_trace_rank0.jsonl"), lines);
-  EXPECT_EQ(read_file(trace() / "logits_rank0.bin"), logits);
+  run(experiment(with({"--load=" + dumps().string(), "--ckpt_step=2", "--finetune=false"}), "second"));
+  EXPECT_TRUE(read_file(trace() / "router_trace_rank0.jsonl") == lines);
+  EXPECT_TRUE(read_file(trace() / "logits_rank0.bin") == logits);
 }
 
 TEST_F(StepObserversTest, DepthsAreNamedAsSuch) {
