@@ -94,7 +94,8 @@ run_losses() {
   done
   curve gpu_again_1 cuda --seed 1 --bf16 True
   curve gpu_det_a cuda --seed 1 --bf16 True --deterministic_mode True
-  curve gpu_det_b cuda --seed 1 --bf16 True --deterministic_mode True
+  curve gpu_det_b cuda --seed 1 --bf16 True --deterministic_mode True --enable_primus_turbo True \
+    --turbo_sync_free_moe_stage 3
   python3 "$root/tools/compare_curves.py" "$out/runs"
 }
 
@@ -110,13 +111,18 @@ w1_row() {
 run_w1() {
   cd "$root" || exit 1
   export PRIMUS_CONFIG_DIR="$root/configs" PRIMUS_WORKSPACE="$out/runs"
-  printf '%-12s %-12s %s\n' micro-batch accumulation 'ms: median (least, most)  tokens/s  peak'
+  printf '%-12s %-12s %-6s %s\n' micro-batch accumulation stage 'ms: median (least, most)  tokens/s  peak'
+  local accumulation micro stage
   for accumulation in ${W1_ACCUMULATION:-1}; do
     for micro in ${W1_MICRO_BATCHES:-1 2 4 8}; do
-      local log="$out/w1_${micro}x$accumulation.log"
-      BENCH_MICRO_BATCH=$micro BENCH_GLOBAL_BATCH=$((micro * accumulation)) "$bin/primus-cli" direct -- train pretrain \
-        --config bench/step/w1.yaml --moe_router_force_load_balancing True --device cuda >"$log" 2>&1 || fail "w1 $micro"
-      printf '%-12s %-12s %s\n' "$micro" "$accumulation" "$(w1_row "$log" $((4096 * micro * accumulation)))"
+      for stage in ${W1_STAGES:-0 3}; do
+        local log="$out/w1_${micro}x$accumulation.stage$stage.log"
+        BENCH_MICRO_BATCH=$micro BENCH_GLOBAL_BATCH=$((micro * accumulation)) "$bin/primus-cli" direct -- train pretrain \
+          --config bench/step/w1.yaml --moe_router_force_load_balancing True --device cuda --enable_primus_turbo True \
+          --turbo_sync_free_moe_stage "$stage" >"$log" 2>&1 || fail "w1 $micro, stage $stage"
+        printf '%-12s %-12s %-6s %s\n' "$micro" "$accumulation" "$stage" \
+          "$(w1_row "$log" $((4096 * micro * accumulation)))"
+      done
     done
   done
 }

@@ -160,6 +160,11 @@ void bench_adamw() {
   ops::close_gate(one, one, 1.0, gate);
   report_bytes("adamw_step", fmt::format("{} M bf16 + fp32 master", n >> 20), 30.0 * n, step(weight));
   report_bytes("adamw_step", fmt::format("{} M fp32", n >> 20), 28.0 * n, step(master));
+  Tensor low_bits = at::zeros({n}, weight.options().dtype(at::kShort));
+  report_bytes(
+      "adamw_halves_step", fmt::format("{} M bf16 + low 16 bits", n >> 20), 28.0 * n,
+      measure_cuda([&](int) { ops::adamw_halves_step({}, gate, ops::Decays::kYes, grad, low_bits, m, v, weight); }, 10,
+                   3));
   report_bytes("add_sum_of_squares", fmt::format("{} M fp32", n >> 20), 4.0 * n,
                measure_cuda([&](int) { ops::add_sum_of_squares(grad, one); }, 10, 3));
   report_bytes("add_sum_of_squares", fmt::format("{} M bf16", n >> 20), 2.0 * n,

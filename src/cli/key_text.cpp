@@ -22,21 +22,34 @@ std::string beside_text(const Key& key) {
   return config::switches_of(key).empty() ? "" : fmt::format("; {}", config::unread_text(key));
 }
 
+/// One key, or several under "all_of".
+Json describe_switch(const config::Switch& conditions) {
+  Json list = Json::array();
+  for (const config::Condition& condition : conditions) {
+    Json entry = {{"key", condition.key}};
+    const bool is_negated = condition.holds == config::Condition::Holds::kNoneOf;
+    if (!condition.values.empty()) entry[is_negated ? "other_than" : "values"] = condition.values;
+    list.push_back(std::move(entry));
+  }
+  return list.size() == 1 ? list.front() : Json{{"all_of", std::move(list)}};
+}
+
 }  // namespace
 
 std::string state_with_reason(const Key& key) {
-  const std::string note(key.note);
+  const std::string note = key.note.empty() ? "" : "; " + std::string(key.note);
   switch (key.state) {
     case config::KeyState::kNoEffect:
-      return "no effect: " + note;
+      return fmt::format("no effect: {}", key.note);
     case config::KeyState::kPlanned:
-      return (note.empty() ? "planned" : "planned: " + note) + beside_text(key);
+      return (key.unbuilt.empty() ? "planned" : fmt::format("planned: {}", key.unbuilt)) + note + beside_text(key);
     case config::KeyState::kWorks:
       break;
   }
-  std::string text =
-      key.working.empty() ? "works" : fmt::format("works for {}, the rest is planned", words_of(key.working));
-  return (note.empty() ? text : text + "; " + note) + beside_text(key);
+  const std::string text =
+      key.working.empty() ? "works"
+                          : fmt::format("works for {}; planned: {}", words_of(key.working), config::unbuilt_text(key));
+  return text + note + beside_text(key);
 }
 
 Json describe_key(const Key& key) {
@@ -48,14 +61,11 @@ Json describe_key(const Key& key) {
   const bool is_choice =
       !key.allowed.empty() && key.allowed.find("..") == std::string_view::npos && !key.allowed.starts_with('>');
   if (is_choice) json["allowed"] = split(key.allowed, '|');
-  const std::vector<config::Switch> switches = config::switches_of(key);
+  const std::vector<config::Switch>& switches = config::switches_of(key);
   if (!switches.empty()) json["read_beside"] = Json::array();
-  for (const config::Switch& one : switches) {
-    Json entry = {{"key", one.key}};
-    if (!one.values.empty()) entry["values"] = one.values;
-    json["read_beside"].push_back(std::move(entry));
-  }
+  for (const config::Switch& one : switches) json["read_beside"].push_back(describe_switch(one));
   if (!key.working.empty()) json["working"] = split(key.working, '|');
+  if (!key.unbuilt.empty()) json["planned"] = key.unbuilt;
   if (!key.note.empty()) json["note"] = key.note;
   return json;
 }

@@ -70,15 +70,21 @@ void add_projection_options(CLI::App& app, ProjectionOptions& options) {
       ->type_name("X");
 }
 
-Projected project(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
-                  const LaunchOptions& launch) {
+Planned plan(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
+             const LaunchOptions& launch) {
   ReadOptions read = options.read;
   read.overrides = std::move(overrides);
   config::Resolution resolution = read_experiment(file, read, launch);
   MemoryInputs inputs = projection::memory_inputs(resolution.experiment, resolution.world.size, options.imbalance);
-  projection::MemoryProjection memory = projection::project_memory(inputs);
   std::string name = resolution.experiment.exp_name;
-  return {std::move(name), std::move(resolution), std::move(inputs), std::move(memory)};
+  return {std::move(name), std::move(resolution), std::move(inputs)};
+}
+
+Projected project(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
+                  const LaunchOptions& launch) {
+  Planned planned = plan(file, options, std::move(overrides), launch);
+  projection::MemoryProjection memory = projection::project_memory(planned.inputs);
+  return {std::move(planned), std::move(memory)};
 }
 
 Projected project(const ProjectionOptions& options, const LaunchOptions& launch) {
@@ -96,11 +102,11 @@ std::optional<projection::Hardware> device_of(const ProjectionOptions& options) 
   }
   if (options.hbm.empty()) return std::nullopt;
   return projection::Hardware{
-      .name = options.hbm, .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
+      .name = "a device", .vendor = "", .memory_bytes = projection::parse_memory_size(options.hbm, "--hbm")};
 }
 
-std::int64_t num_micro_batches(const Projected& projected) {
-  const auto batch = config::batch_plan(projected.resolution.experiment, projected.resolution.world.size);
+std::int64_t num_micro_batches(const Planned& planned) {
+  const auto batch = config::batch_plan(planned.resolution.experiment, planned.resolution.world.size);
   PRIMUS_CHECK(batch, "the rules accepted a batch that does not divide");
   return batch->accumulation;
 }
@@ -111,9 +117,14 @@ std::string gib_text(std::int64_t num_bytes) {
 }
 
 std::string layers_text(const projection::RankMemory& rank) {
+  std::vector<model::StageContent> chunks;
+  for (const projection::ChunkMemory& chunk : rank.chunks) chunks.push_back(chunk.content);
+  return layers_text(chunks);
+}
+
+std::string layers_text(const std::vector<model::StageContent>& chunks) {
   std::string text;
-  for (const projection::ChunkMemory& chunk : rank.chunks) {
-    const model::StageContent& content = chunk.content;
+  for (const model::StageContent& content : chunks) {
     std::string part = content.embedding == model::Part::kPresent ? "E" : "";
     if (content.num_layers == 1) part += fmt::format("{}{}", part.empty() ? "" : " ", content.first_layer);
     if (content.num_layers > 1) {
@@ -127,18 +138,18 @@ std::string layers_text(const projection::RankMemory& rank) {
   return text;
 }
 
-std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& projected) {
-  const MemoryInputs& inputs = projected.inputs;
+std::vector<std::pair<std::string, std::string>> setting_lines(const Planned& planned_run) {
+  const MemoryInputs& inputs = planned_run.inputs;
   const layout::GridSizes& sizes = inputs.grid.sizes();
   std::vector<std::pair<std::string, std::string>> lines;
   lines.emplace_back("world", fmt::format("{} ({}): TP {} x CP {} x DP {} x PP {}", counted(sizes.world, "rank"),
-                                          projected.resolution.world.source, sizes.tensor, sizes.context,
+                                          planned_run.resolution.world.source, sizes.tensor, sizes.context,
                                           inputs.grid.num_data(), sizes.pipeline));
   if (inputs.spec.moe) {
     lines.back().second += fmt::format("; experts ETP {} x EP {} x DP {}", sizes.expert_tensor, sizes.expert,
                                        inputs.grid.num_expert_data());
   }
-  lines.emplace_back("schedule", schedule_text(inputs, num_micro_batches(projected)));
+  lines.emplace_back("schedule", schedule_text(inputs, num_micro_batches(planned_run)));
   lines.emplace_back("state", state_text(inputs));
   std::string loss = inputs.loss_fusion == model::LossFusion::kFused ? "; fused loss" : "; unfused loss";
   lines.emplace_back("recompute", recompute_text(inputs) + loss);
@@ -148,7 +159,7 @@ std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& 
                                       ? "balanced: every expert gets as many rows"
                                       : fmt::format("the busiest experts get {} times their share", imbalance));
   }
-  if (const std::string planned = planned_text(projected.resolution); !planned.empty()) {
+  if (const std::string planned = planned_text(planned_run.resolution); !planned.empty()) {
     lines.emplace_back("planned", fmt::format("a real train refuses today: {}", planned));
   }
   return lines;

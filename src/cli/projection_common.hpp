@@ -23,15 +23,22 @@ struct ProjectionOptions {
 /// --config, --world-size, --hbm, --gpu, --imbalance.
 void add_projection_options(CLI::App& app, ProjectionOptions& options);
 
-/// An experiment, projected.
-struct Projected {
+/// An experiment with what its layout and memory follow from.
+struct Planned {
   std::string name;  // of the experiment
   config::Resolution resolution;
   projection::MemoryInputs inputs;
+};
+
+struct Projected : Planned {
   projection::MemoryProjection memory;
 };
 
 /// Throws ConfigError.
+Planned plan(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
+             const LaunchOptions& launch);
+
+/// The same, projected. Throws ConfigError, and UserError for models whose activations are not described.
 Projected project(const ProjectionOptions& options, const LaunchOptions& launch);
 Projected project(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,
                   const LaunchOptions& launch);
@@ -40,15 +47,16 @@ Projected project(const std::string& file, const ProjectionOptions& options, std
 std::optional<projection::Hardware> device_of(const ProjectionOptions& options);
 
 /// Of one step.
-std::int64_t num_micro_batches(const Projected& projected);
+std::int64_t num_micro_batches(const Planned& planned);
 
 /// "12.9 GiB": two decimals below ten, one above.
 std::string gib_text(std::int64_t num_bytes);
 
 /// "0, 24, 48, 72": the first layers of a rank's chunks with their numbers, "0-3, 24-27".
+std::string layers_text(const std::vector<model::StageContent>& chunks);
 std::string layers_text(const projection::RankMemory& rank);
 
 /// A line that says how the world is cut, another for the schedule and so on.
-std::vector<std::pair<std::string, std::string>> setting_lines(const Projected& projected);
+std::vector<std::pair<std::string, std::string>> setting_lines(const Planned& planned);
 
 }  // namespace primus::cli

@@ -137,9 +137,7 @@ std::string csv_field(const std::string& text) {
 std::string csv_of(const std::vector<Row>& rows) {
   std::string text = "layout,legal,pipeline_rank,parameters";
   for (int i = 0; i < projection::kNumCategories; ++i) {
-    std::string name(projection::name(static_cast<Category>(i)));
-    std::replace(name.begin(), name.end(), ' ', '_');
-    text += "," + name + "_bytes";
+    text += "," + category_name(static_cast<Category>(i)) + "_bytes";
   }
   text += ",total_bytes,problem\n";
   for (const Row& row : rows) {

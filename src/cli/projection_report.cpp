@@ -108,12 +108,6 @@ Json resident_json(const model::ResidentBytes& bytes) {
   return {{"parameters", bytes.parameters}, {"gradients", bytes.main_gradients}, {"optimizer", bytes.optimizer}};
 }
 
-std::string underscored(std::string_view text) {
-  std::string name(text);
-  std::replace(name.begin(), name.end(), ' ', '_');
-  return name;
-}
-
 Json inputs_json(const Projected& projected) {
   const MemoryInputs& inputs = projected.inputs;
   const layout::GridSizes& sizes = inputs.grid.sizes();
@@ -165,6 +159,12 @@ std::string memory_text(const Projected& projected, const ReportRequest& request
   return text + coloured_verdict(projected, request);
 }
 
+std::string category_name(Category category) {
+  std::string name(projection::name(category));
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
 std::string memory_report_page(const Projected& projected, const ReportRequest& request) {
   view::PicturePage page = memory_page(projected, request.device, MemoryPictures::kBoth);
   page.tables.push_back(stage_table(projected, request.all_ranks ? RowsOf::kRanks : RowsOf::kStages));
@@ -198,7 +198,7 @@ Json rank_json(const RankMemory& rank) {
                {"total_bytes", rank.total()}};
   for (int i = 0; i < projection::kNumCategories; ++i) {
     const auto category = static_cast<Category>(i);
-    json["bytes"][underscored(projection::name(category))] = rank.bytes(category);
+    json["bytes"][category_name(category)] = rank.bytes(category);
   }
   json["components"] = Json::object();
   for (int i = 0; i < model::kNumComponents; ++i) {
@@ -264,7 +264,7 @@ Json memory_json(const Projected& projected, const ReportRequest& request) {
 std::string memory_csv(const Projected& projected, const ReportRequest& request) {
   std::string text = "rank,pipeline_rank,layers,parameters";
   for (int i = 0; i < projection::kNumCategories; ++i) {
-    text += "," + underscored(projection::name(static_cast<Category>(i))) + "_bytes";
+    text += "," + category_name(static_cast<Category>(i)) + "_bytes";
   }
   text += ",total_bytes\n";
   const auto row = [&](std::int64_t number, const RankMemory& rank) {

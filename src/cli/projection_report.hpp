@@ -30,6 +30,9 @@ std::string memory_text(const Projected& projected, const ReportRequest& request
 Json memory_json(const Projected& projected, const ReportRequest& request);
 std::string memory_csv(const Projected& projected, const ReportRequest& request);
 
+/// A category's name in JSON and CSV: "made_again".
+std::string category_name(projection::Category category);
+
 /// The same as one page, with its pictures.
 std::string memory_report_page(const Projected& projected, const ReportRequest& request);
 

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "cli/app.hpp"
 #include "cli/projection_common.hpp"
+#include "model/architecture.hpp"
 #include "model/flops.hpp"
 #include "view/picture_page.hpp"
 #include "view/stage_picture.hpp"
@@ -40,15 +41,16 @@ std::vector<view::StageBlock> blocks_of(const model::ModelSpec& spec, const mode
   return blocks;
 }
 
-std::vector<StageRow> rows_of(const Projected& projected) {
+std::vector<StageRow> rows_of(const Planned& planned) {
   std::vector<StageRow> rows;
-  for (const projection::RankMemory& rank : projected.memory.ranks) {
+  const std::vector<std::int64_t> parameters = projection::parameters_by_stage(planned.inputs);
+  for (int rank = 0; rank < planned.inputs.stages.num_ranks(); ++rank) {
     StageRow row;
-    row.label = fmt::format("rank {}", rank.pipeline_rank);
-    row.parameters = static_cast<double>(rank.num_parameters());
-    for (const projection::ChunkMemory& chunk : rank.chunks) {
-      row.chunks.push_back(blocks_of(projected.inputs.spec, chunk.content));
-      row.flops += static_cast<double>(model::stage_training_flops_per_token(projected.inputs.spec, chunk.content));
+    row.label = fmt::format("rank {}", rank);
+    row.parameters = static_cast<double>(parameters[static_cast<std::size_t>(rank)]);
+    for (const model::StageContent& content : planned.inputs.stages.on_rank(rank)) {
+      row.chunks.push_back(blocks_of(planned.inputs.spec, content));
+      row.flops += static_cast<double>(model::stage_training_flops_per_token(planned.inputs.spec, content));
     }
     rows.push_back(std::move(row));
   }
@@ -61,18 +63,23 @@ std::vector<double> column(const std::vector<StageRow>& rows, double StageRow::*
   return values;
 }
 
-std::string subtitle(const Projected& projected) {
-  return fmt::format("{}, {}; {}", counted(projected.inputs.stages.num_ranks(), "pipeline rank"),
-                     schedule::info(projected.inputs.schedule.algorithm).name,
-                     config::to_text(layout::pipeline_layout(projected.resolution.experiment)));
+std::string subtitle(const Planned& planned) {
+  return fmt::format("{}, {}; {}", counted(planned.inputs.stages.num_ranks(), "pipeline rank"),
+                     schedule::info(planned.inputs.schedule.algorithm).name,
+                     config::to_text(layout::pipeline_layout(planned.resolution.experiment)));
 }
 
-std::string planned_line(const config::Resolution& resolution) {
+/// What is not in the figures, and what no run builds yet.
+std::string remarks(const config::Resolution& resolution) {
+  std::string text;
+  for (const model::ArchitecturePart& part : model::uncounted_parts(resolution.experiment)) {
+    text += fmt::format("not counted: {}\n", part.name);
+  }
   const std::string planned = planned_text(resolution);
-  return planned.empty() ? "" : fmt::format("a real train refuses today: {}\n", planned);
+  return planned.empty() ? text : text + fmt::format("a real train refuses today: {}\n", planned);
 }
 
-std::string text_of(const Projected& projected, const std::vector<StageRow>& rows) {
+std::string text_of(const Planned& planned, const std::vector<StageRow>& rows) {
   const std::vector<double> parameters = column(rows, &StageRow::parameters);
   const std::vector<double> flops = column(rows, &StageRow::flops);
   const auto mean = [](const std::vector<double>& values) {
@@ -80,12 +87,12 @@ std::string text_of(const Projected& projected, const std::vector<StageRow>& row
     for (const double value : values) sum += value;
     return sum / static_cast<double>(values.size());
   };
-  std::string text = fmt::format("stages of {}: {}\n", projected.name,
-                                 config::to_text(layout::pipeline_layout(projected.resolution.experiment)));
+  std::string text = fmt::format("stages of {}: {}\n", planned.name,
+                                 config::to_text(layout::pipeline_layout(planned.resolution.experiment)));
   text +=
       fmt::format("{:>5}  {:<36} {:>12} {:>8} {:>14} {:>8}\n", "rank", "layers", "parameters", "", "FLOPs a token", "");
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::string layers = layers_text(projected.memory.ranks[i]);
+    std::string layers = layers_text(planned.inputs.stages.on_rank(static_cast<int>(i)));
     if (layers.size() > 36) layers = layers.substr(0, 33) + "...";
     text += fmt::format("{:>5}  {:<36} {:>12} {:>+6.1f} % {:>14} {:>+6.1f} %\n", i, layers,
                         format_short_count(parameters[i]), 100.0 * (parameters[i] / mean(parameters) - 1.0),
@@ -94,23 +101,23 @@ std::string text_of(const Projected& projected, const std::vector<StageRow>& row
   return text +
          fmt::format("the largest lies {:.1f} % above the mean in parameters, {:.1f} % in FLOPs\n",
                      view::imbalance_percent(parameters), view::imbalance_percent(flops)) +
-         planned_line(projected.resolution);
+         remarks(planned.resolution);
 }
 
-Json json_of(const Projected& projected, const std::vector<StageRow>& rows) {
-  Json json = {{"ok", true}, {"experiment", projected.name}};
-  json["layout"] = config::to_text(layout::pipeline_layout(projected.resolution.experiment));
+Json json_of(const Planned& planned, const std::vector<StageRow>& rows) {
+  Json json = {{"ok", true}, {"experiment", planned.name}};
+  json["layout"] = config::to_text(layout::pipeline_layout(planned.resolution.experiment));
   json["parameter_imbalance_percent"] = view::imbalance_percent(column(rows, &StageRow::parameters));
   json["flops_imbalance_percent"] = view::imbalance_percent(column(rows, &StageRow::flops));
   json["ranks"] = Json::array();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Json chunks = Json::array();
-    for (const projection::ChunkMemory& chunk : projected.memory.ranks[i].chunks) {
-      chunks.push_back({{"embedding", chunk.content.embedding == model::Part::kPresent},
-                        {"first_layer", chunk.content.first_layer},
-                        {"layers", chunk.content.num_layers},
-                        {"prediction_depths", chunk.content.num_mtp_layers},
-                        {"output", chunk.content.output == model::Part::kPresent}});
+    for (const model::StageContent& content : planned.inputs.stages.on_rank(static_cast<int>(i))) {
+      chunks.push_back({{"embedding", content.embedding == model::Part::kPresent},
+                        {"first_layer", content.first_layer},
+                        {"layers", content.num_layers},
+                        {"prediction_depths", content.num_mtp_layers},
+                        {"output", content.output == model::Part::kPresent}});
     }
     json["ranks"].push_back({{"pipeline_rank", i},
                              {"parameters", static_cast<std::int64_t>(rows[i].parameters)},
@@ -120,28 +127,28 @@ Json json_of(const Projected& projected, const std::vector<StageRow>& rows) {
   return json;
 }
 
-std::string page_of(const Projected& projected, const std::string& picture, const std::vector<StageRow>& rows) {
+std::string page_of(const Planned& planned, const std::string& picture, const std::vector<StageRow>& rows) {
   view::PicturePage page;
-  page.title = fmt::format("Stages of {}", projected.name);
-  page.facts = setting_lines(projected);
+  page.title = fmt::format("Stages of {}", planned.name);
+  page.facts = setting_lines(planned);
   page.pictures = {picture};
   view::PageTable& table = page.tables.emplace_back();
   table.head = {"rank", "layers", "parameters", "FLOPs a token"};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    table.rows.push_back({rows[i].label, layers_text(projected.memory.ranks[i]),
+    table.rows.push_back({rows[i].label, layers_text(planned.inputs.stages.on_rank(static_cast<int>(i))),
                           format_count(static_cast<std::int64_t>(rows[i].parameters)),
                           format_count(static_cast<std::int64_t>(rows[i].flops))});
   }
   return view::picture_page(page);
 }
 
-std::string answer(const Projected& projected, const std::string& format) {
-  const std::vector<StageRow> rows = rows_of(projected);
-  if (format == "json") return json_of(projected, rows).dump(2) + "\n";
-  if (format == "text") return text_of(projected, rows);
+std::string answer(const Planned& planned, const std::string& format) {
+  const std::vector<StageRow> rows = rows_of(planned);
+  if (format == "json") return json_of(planned, rows).dump(2) + "\n";
+  if (format == "text") return text_of(planned, rows);
   const std::string picture = view::stage_picture_svg(
-      {.title = fmt::format("Stages of {}", projected.name), .subtitle = subtitle(projected), .rows = rows});
-  return format == "html" ? page_of(projected, picture, rows) : picture;
+      {.title = fmt::format("Stages of {}", planned.name), .subtitle = subtitle(planned), .rows = rows});
+  return format == "html" ? page_of(planned, picture, rows) : picture;
 }
 
 int run(std::span<const std::string> words, const LaunchOptions& launch) {
@@ -155,7 +162,10 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
       "  primus-cli view layout --config exp.yaml --pipeline_model_parallel_layout 'Et*3|(tt|)*28,t|m,L'");
   if (parse_options(app, words, Rest::kReturn, options.projection.read.overrides) == Parsed::kHelpShown) return 0;
   const std::string format = chosen_format(app, options.answer, kFormats, launch);
-  write_answer(answer(project(options.projection, launch), format), options.answer, format, launch);
+  write_answer(
+      answer(plan(options.projection.read.config, options.projection, options.projection.read.overrides, launch),
+             format),
+      options.answer, format, launch);
   return 0;
 }
 

@@ -14,37 +14,52 @@ constexpr Key works(std::string_view name, KeyType type, std::string_view defaul
   return {name, type, default_text, allowed, KeyState::kWorks, "", Impact::kMathematics, meaning, note};
 }
 
-/// The values in `working` do what they say, the other allowed ones are planned.
+/// The values in `working` do what they say, the other allowed ones are planned: they ask for what `unbuilt` names.
 constexpr Key works_for(std::string_view name, KeyType type, std::string_view default_text, std::string_view allowed,
-                        std::string_view working, std::string_view meaning, std::string_view note = "") {
-  return {name, type, default_text, allowed, KeyState::kWorks, working, Impact::kMathematics, meaning, note};
+                        std::string_view working, std::string_view unbuilt, std::string_view meaning,
+                        std::string_view note = "") {
+  return {name,    type, default_text,     allowed, KeyState::kWorks, working, Impact::kMathematics,
+          meaning, note, Reading::kAlways, unbuilt};
 }
 
 /// The same where the other values change only how the same numbers are computed: inherited, they yield with a note.
 constexpr Key works_for_speed(std::string_view name, KeyType type, std::string_view default_text,
-                              std::string_view allowed, std::string_view working, std::string_view meaning,
-                              std::string_view note = "") {
-  return {name, type, default_text, allowed, KeyState::kWorks, working, Impact::kExecution, meaning, note};
+                              std::string_view allowed, std::string_view working, std::string_view unbuilt,
+                              std::string_view meaning, std::string_view note = "") {
+  return {name,    type, default_text,     allowed, KeyState::kWorks, working, Impact::kExecution,
+          meaning, note, Reading::kAlways, unbuilt};
 }
 
 /// Not built; stops a real train away from its neutral values (`working`, else the default).
 constexpr Key planned(std::string_view name, KeyType type, std::string_view default_text, std::string_view allowed,
-                      std::string_view meaning, std::string_view note = "", std::string_view working = "") {
-  return {name, type, default_text, allowed, KeyState::kPlanned, working, Impact::kMathematics, meaning, note};
+                      std::string_view meaning, std::string_view unbuilt = "", std::string_view working = "",
+                      std::string_view note = "") {
+  return {name,    type, default_text,     allowed, KeyState::kPlanned, working, Impact::kMathematics,
+          meaning, note, Reading::kAlways, unbuilt};
 }
 
 /// Not built, and changes only how the same numbers are computed: an inherited value is noted, an explicit one stops.
 constexpr Key planned_speed(std::string_view name, KeyType type, std::string_view default_text,
-                            std::string_view allowed, std::string_view meaning, std::string_view note = "",
-                            std::string_view working = "") {
-  return {name, type, default_text, allowed, KeyState::kPlanned, working, Impact::kExecution, meaning, note};
+                            std::string_view allowed, std::string_view meaning, std::string_view unbuilt = "",
+                            std::string_view note = "") {
+  return {name,    type, default_text,     allowed, KeyState::kPlanned, "", Impact::kExecution,
+          meaning, note, Reading::kAlways, unbuilt};
 }
 
 /// Not built, and read only beside a switch (see read_beside.cpp): without effect while that is off, planned beside it.
 constexpr Key planned_detail(std::string_view name, KeyType type, std::string_view default_text,
-                             std::string_view allowed, std::string_view meaning, std::string_view note = "") {
-  return {name,    type, default_text,           allowed, KeyState::kPlanned, "", Impact::kMathematics,
-          meaning, note, Reading::kBesideASwitch};
+                             std::string_view allowed, std::string_view meaning, std::string_view unbuilt = "") {
+  return {name,
+          type,
+          default_text,
+          allowed,
+          KeyState::kPlanned,
+          "",
+          Impact::kMathematics,
+          meaning,
+          "",
+          Reading::kBesideASwitch,
+          unbuilt};
 }
 
 /// Accepted, without meaning here; `why` is printed once when a user sets it.

@@ -41,11 +41,32 @@ constexpr Pair kAliases[] = {
     {"use_nccl_ub", "nccl_ub"},
     {"keep_fp8_transpose_cache", "keep_fp8_transpose_cache_when_using_custom_fsdp"},
     {"cuda_graph_scope_deprecated", "cuda_graph_scope"},
+    {"fp8_format", "fp8"},
+    {"fp4_format", "fp4"},
+    {"persistent_save_interval", "save_interval"},
+    {"tokenizer_metadata", "metadata_path"},
+    {"tokenizer_special_tokens", "special_tokens"},
+    {"microbatch_group_size_per_virtual_pipeline_stage", "microbatch_group_size_per_vp_stage"},
+    {"overlap_p2p_communication_warmup_flush", "overlap_p2p_comm_warmup_flush"},
+    {"inference_dynamic_batching_prefix_caching", "inference_dynamic_batching_enable_prefix_caching"},
+    {"use_mcore_models", "deprecated_use_mcore_models"},
+    {"use_dist_ckpt", "use_dist_ckpt_deprecated"},
+    {"dist_ckpt_format", "dist_ckpt_format_deprecated"},
+    {"disable_msc", "disable_msc_deprecated"},
 };
 
+// The last ones have rows, because files carry them at their defaults, which mean nothing.
 constexpr Pair kRemoved[] = {
     {"use_turbo_parallel_linear", "use_turbo_gemm"},
     {"use_turbo_grouped_mlp", "use_turbo_grouped_gemm"},
+    {"distribute_checkpointed_activations", "distribute_saved_activations"},
+    {"activations_checkpoint_method", "recompute_method"},
+    {"activations_checkpoint_num_layers", "recompute_num_layers"},
+    {"checkpoint_num_layers", "recompute_num_layers"},
+    {"batch_size", "micro_batch_size"},
+    {"warmup", "lr_warmup_iters or lr_warmup_fraction"},
+    {"model_parallel_size", "tensor_model_parallel_size"},
+    {"checkpoint_activations", "recompute_granularity"},
 };
 
 struct NameLess {
@@ -251,6 +272,12 @@ bool is_working_value(const Key& key, const Value& value) {
     if (equals(value, working)) return true;
   }
   return false;
+}
+
+std::string unbuilt_text(const Key& key) {
+  std::string text(key.unbuilt.empty() ? key.meaning : key.unbuilt);
+  if (text.ends_with('.')) text.pop_back();
+  return text;
 }
 
 bool allows_null(const Key& key) {

@@ -31,8 +31,9 @@ struct Key {
   std::string_view working;  // values that run today, "a|b"; "" all (works) or the default (planned)
   Impact impact = Impact::kMathematics;
   std::string_view meaning;  // one line
-  std::string_view note;     // what it does here, what is planned, or why it has no effect
+  std::string_view note;     // what it does here, or why it has no effect
   Reading reading = Reading::kAlways;
+  std::string_view unbuilt = "";  // what its values that do not run ask for, as a name; "": what `meaning` says
 };
 
 /// Rows of one area, in the order in which help shows them.
@@ -50,7 +51,8 @@ const Key* find_key(std::string_view name);
 /// The section that holds a row.
 std::string_view area_of(const Key& key);
 
-/// A key that was taken out, with the one to write instead; empty if `name` is not one of them.
+/// A key that was taken out, with the one to write instead; empty if `name` is not one of them. One that has a row
+/// may stand at its default, as existing files have it.
 std::string_view successor_of_removed_key(std::string_view name);
 
 /// "; did you mean 'x'?" without the semicolon, or empty.
@@ -67,6 +69,9 @@ std::string_view state_text(KeyState state);
 
 /// Does this value run today? Planned keys do at their neutral values, works keys at the values the row names.
 bool is_working_value(const Key& key, const Value& value);
+
+/// What is planned of a key, as the reason of a refusal: "fp8 training".
+std::string unbuilt_text(const Key& key);
 
 /// May the key be null?
 bool allows_null(const Key& key);

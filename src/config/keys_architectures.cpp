@@ -10,7 +10,7 @@ constexpr std::string_view kNoPython = "there is no Python runtime";
 
 constexpr Key kLinearAttention[] = {
   planned("experimental_attention_variant", kText, "null", "gdn|gdn2|dsa|gated_delta_net", "Kind of attention in the layers that linear_attention_freq picks.", "gated delta nets and sparse attention"),
-  planned("linear_attention_freq", kLayers, "null", "", "Layers with linear attention: all but each n-th, or one 0 or 1 a layer (1: linear).", "parameter counts know it"),
+  planned("linear_attention_freq", kLayers, "null", "", "Layers with linear attention: all but each n-th, or one 0 or 1 a layer (1: linear).", "linear attention", "", "parameter counts know it"),
   planned_detail("linear_conv_kernel_dim", kInt, "4", ">=1", "Length of the short convolution in front of linear attention."),
   planned_detail("linear_key_head_dim", kInt, "128", ">=1", "Size of a key head of linear attention."),
   planned_detail("linear_value_head_dim", kInt, "128", ">=1", "Size of a value head of linear attention."),

@@ -14,7 +14,7 @@ constexpr Key kData[] = {
   works("test_data_path", kTextList, "null", "", "The same for the test data."),
   works("data_path", kTextList, "null", "", "The same for data that split divides."),
   works("split", kText, "null", "", "Weights of training, held-out and test part, as in 99,1,0."),
-  works_for("dataloader_type", kText, "null", "single|cyclic|external", "null|single|cyclic", "Order of the samples: Megatron's, or a seeded permutation each epoch.", "null: single"),
+  works_for("dataloader_type", kText, "null", "single|cyclic|external", "null|single|cyclic", "data loaders of another program", "Order of the samples: Megatron's, or a seeded permutation each epoch.", "null: single"),
   works("eod_mask_loss", kBool, "false", "", "End-of-document tokens do not count in the loss."),
   works("reset_position_ids", kBool, "false", "", "Positions start anew after each document."),
   works("reset_attention_mask", kBool, "false", "", "Attention stops at document ends."),
@@ -129,8 +129,8 @@ constexpr Key kRecompute[] = {
   works("recompute_layer_ids", kText, "null", "", "The layers that run again, as in 0,3,4."),
   works("recompute_modules", kTextList, "null", "", "Parts of a layer that run again.", "null with selective: core_attn; outputs of layernorm and moe_act are never kept here"),
   works("recompute_activations", kBool, "false", "", "Short for the selective kind."),
-  planned_detail("distribute_saved_activations", kBool, "false", "", "Kept inputs divided over the tensor ranks."),
-  no_effect("checkpoint_activations", kBool, "false", "", "Old spelling of recomputation.", "write recompute_granularity"),
+  planned_detail("distribute_saved_activations", kBool, "false", "", "Kept inputs divided over the tensor ranks.", "training on several tensor ranks"),
+  no_effect("checkpoint_activations", kBool, "false", "", "Old spelling of recomputation.", "removed; false means nothing"),
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ constexpr Key kDispatch[] = {
   planned_detail("moe_ncclep_zero_copy", kBool, "false", "", "Dispatch without staging buffers."),
   planned("moe_dispatch_fwd_dtype", kText, "bf16", "bf16|mxfp8", "Number type of dispatched tokens."),
   planned("moe_combine_bwd_dtype", kText, "bf16", "bf16|mxfp8", "Number type of gradients on the way back to the experts."),
-  planned("moe_expert_rank_capacity_factor", kReal, "null", ">0", "Bound on the tokens of one expert rank; the rest is dropped."),
+  planned("moe_expert_rank_capacity_factor", kReal, "null", ">0", "Bound on the tokens of one expert rank; the rest is dropped.", "capacities of expert ranks"),
   works("moe_router_force_biased", kReal, "null", "", "Random logits that favour some experts: standard deviation of the favour, for benchmarks.", "negative: the same favour in every pass"),
   works("moe_apply_probs_on_input", kBool, "false", "", "Routing probabilities scale the experts' input instead of their activation."),
   no_effect("moe_enable_routing_replay", kBool, "false", "", "Let a caller ask for the choices of an earlier forward pass.", "no caller does here; recomputation meets its own pass's choices"),

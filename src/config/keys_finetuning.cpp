@@ -17,10 +17,10 @@ constexpr Key kFineTuning[] = {
   planned("enable_packed_sequences", kBool, "false", "", "Several conversations in one sequence.", "fine-tuning"),
   planned_detail("use_packed_attention", kBool, "false", "", "Attention stops at the ends of packed conversations."),
   planned("enable_odc_lb_mini", kBool, "false", "", "Micro-batches of even cost instead of even count.", "fine-tuning"),
-  planned_detail("lb_mini_max_token_len", kInt, "0", ">=0", "Most tokens of such a micro-batch; 0: no bound."),
+  planned_detail("lb_mini_max_token_len", kInt, "0", ">=0", "Most tokens of such a micro-batch; 0: no bound.", "micro-batches of even cost"),
   planned_detail("lb_mini_cost_model", kText, "linear", "", "How a sequence's cost grows with its length."),
   planned_detail("enable_fused_linear_ce", kBool, "false", "", "Output layer and loss in one, in fine-tuning."),
-  planned("lora", kMap, "null", "", "Low-rank adapters beside frozen weights.", "low-rank adapters, unless they are not enabled"),
+  planned("lora", kMap, "null", "", "Low-rank adapters beside frozen weights.", "low-rank adapters", "", "they are in use where lora.enabled is true"),
   planned("freeze_all_layers", kBool, "false", "", "No weight is trained."),
 };
 

@@ -13,7 +13,7 @@ constexpr std::string_view kNoReinforcement = "no reinforcement learning here";
 constexpr std::string_view kNoServing = "nothing is served here";
 
 constexpr Key kImages[] = {
-  planned("vision_pretraining", kBool, "false", "", "Train on images.", "images: models here are language models"),
+  planned("vision_pretraining", kBool, "false", "", "Train on images.", "training on images"),
   no_effect("vision_pretraining_type", kText, "classify", "classify|inpaint|dino", "Task on images.", kNoImages),
   no_effect("vision_backbone_type", kText, "vit", "vit|mit|swin", "Image network.", kNoImages),
   no_effect("swin_backbone_type", kText, "tiny", "tiny|base|h3", "Size of a windowed image network.", kNoImages),
@@ -39,7 +39,7 @@ constexpr Key kImages[] = {
 };
 
 constexpr Key kRetrieval[] = {
-  planned("retro_add_retriever", kBool, "false", "", "Look text up while predicting.", "retrieval: models here read no neighbours"),
+  planned("retro_add_retriever", kBool, "false", "", "Look text up while predicting.", "retrieval"),
   no_effect("retro_project_dir", kText, "null", "", "Folder of the text to look up.", kNoRetrieval),
   no_effect("retro_cyclic_train_iters", kInt, "null", "", "Steps after which retrieved data repeats.", kNoRetrieval),
   no_effect("retro_encoder_layers", kInt, "2", "", "Layers that read retrieved text.", kNoRetrieval),

@@ -7,28 +7,29 @@ namespace {
 
 constexpr std::string_view kOneProcess = "it matters between processes, and training in several is planned";
 constexpr std::string_view kNoProcessGroups = "communicators are made by the launcher's own bootstrap";
+constexpr std::string_view kNoEncoder = "models here are decoders; a value that asks for an encoder is refused";
 
 constexpr Key kParallel[] = {
-  works_for("tensor_model_parallel_size", kInt, "1", ">=1", "1", "Ranks that share each layer's matrices."),
-  works_for("pipeline_model_parallel_size", kInt, "1", ">=1", "1", "Ranks that the layers are divided over."),
-  works_for("context_parallel_size", kInt, "1", ">=1", "1", "Ranks that share each sequence."),
-  works_for_speed("expert_model_parallel_size", kInt, "1", ">=1", "1", "Ranks that the experts are divided over."),
-  works_for("expert_tensor_parallel_size", kInt, "null", ">=1", "null|1", "Ranks that share each expert's matrices.", "null: tensor_model_parallel_size"),
-  works("sequence_parallel", kBool, "true", "", "Norms and dropout divided over the tensor ranks.", "off by itself with one tensor rank"),
+  works_for("tensor_model_parallel_size", kInt, "1", ">=1", "1", "training on several tensor ranks", "Ranks that share each layer's matrices."),
+  works_for("pipeline_model_parallel_size", kInt, "1", ">=1", "1", "training on several pipeline ranks", "Ranks that the layers are divided over."),
+  works_for("context_parallel_size", kInt, "1", ">=1", "1", "training on several context ranks", "Ranks that share each sequence."),
+  works_for_speed("expert_model_parallel_size", kInt, "1", ">=1", "1", "training on several expert ranks", "Ranks that the experts are divided over."),
+  works_for("expert_tensor_parallel_size", kInt, "null", ">=1", "null|1", "training on several expert tensor ranks", "Ranks that share each expert's matrices.", "null: tensor_model_parallel_size"),
+  planned_detail("sequence_parallel", kBool, "true", "", "Norms and dropout divided over the tensor ranks.", "training on several tensor ranks"),
   planned("pipeline_model_parallel_layout", kText, "null", "", "Which layers each stage holds, as in Et*3|t*4|t*4,L."),
   planned("num_virtual_stages_per_pipeline_rank", kInt, "null", ">=1", "Model chunks on each pipeline rank.", "", "null|1"),
   planned("num_layers_per_virtual_pipeline_stage", kInt, "null", ">=1", "Layers of one model chunk."),
   planned("virtual_pipeline_model_parallel_size", kInt, "null", ">=1", "Model chunks on each pipeline rank, old spelling.", "", "null|1"),
   planned("decoder_first_pipeline_num_layers", kInt, "null", ">=0", "Layers of the first stage."),
   planned("decoder_last_pipeline_num_layers", kInt, "null", ">=0", "Layers of the last stage."),
-  planned("decoder_pipeline_manual_split_list", kIntList, "null", "", "Layers of every stage, old spelling.", "write pipeline_model_parallel_layout"),
-  works("pipeline_model_parallel_split_rank", kInt, "null", ">=0", "Stage where an encoder ends.", "null: models here are decoders"),
+  planned("decoder_pipeline_manual_split_list", kIntList, "null", "", "Layers of every stage, old spelling.", "training on several pipeline ranks", "", "pipeline_model_parallel_layout is the new spelling"),
+  no_effect("pipeline_model_parallel_split_rank", kInt, "null", ">=0", "Stage where an encoder ends.", kNoEncoder),
   planned_detail("microbatch_group_size_per_vp_stage", kInt, "null", ">=1", "Micro-batches that a chunk takes in a row."),
   planned("account_for_embedding_in_pipeline_split", kBool, "false", "", "The embedding counts as a layer when stages are cut."),
   planned("account_for_loss_in_pipeline_split", kBool, "false", "", "The output layer counts as a layer when stages are cut."),
   planned("standalone_embedding_stage", kBool, "false", "", "The embedding has a stage of its own."),
-  works("encoder_tensor_model_parallel_size", kInt, "0", ">=0", "Tensor ranks of an encoder.", "0: models here are decoders"),
-  works("encoder_pipeline_model_parallel_size", kInt, "0", ">=0", "Pipeline ranks of an encoder.", "0: models here are decoders"),
+  no_effect("encoder_tensor_model_parallel_size", kInt, "0", ">=0", "Tensor ranks of an encoder.", kNoEncoder),
+  no_effect("encoder_pipeline_model_parallel_size", kInt, "0", ">=0", "Pipeline ranks of an encoder.", kNoEncoder),
   planned_detail("cp_comm_type", kTextList, "[p2p]", "p2p|all_gather|a2a|a2a+p2p", "How context ranks exchange keys and values."),
   planned("hierarchical_context_parallel_sizes", kIntList, "null", "", "Sizes of a two-level context group."),
   planned("use_tp_pp_dp_mapping", kBool, "false", "", "Rank order tensor, pipeline, data."),
@@ -45,7 +46,7 @@ constexpr Key kParallel[] = {
   no_effect("pipeline_model_parallel_comm_backend", kText, "null", "nccl|ucc", "Library of the pipeline's messages.", kNoProcessGroups),
   no_effect("high_priority_stream_groups", kTextList, "[]", "", "Communicators on streams of high priority.", "the engine orders its own streams"),
   no_effect("async_tensor_model_parallel_allreduce", kBool, "true", "", "Old overlap of tensor all-reduces.", kOneProcess),
-  no_effect("model_parallel_size", kInt, "null", ">=1", "Old name of the tensor-parallel size.", "write tensor_model_parallel_size"),
+  no_effect("model_parallel_size", kInt, "null", ">=1", "Old name of the tensor-parallel size.", "removed; null means nothing"),
   no_effect("barrier_with_L1_time", kBool, "true", "", "Barriers around timers.", "timers do not synchronise ranks"),
 };
 

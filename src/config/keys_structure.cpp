@@ -35,8 +35,8 @@ constexpr Key kStructure[] = {
   works("apply_layernorm_1p", kBool, "false", "", "Norm weights stored as their difference from one.", "on the CPU; of both kinds of norm"),
   works("mtp_num_layers", kInt, "null", ">=0", "Multi-token prediction depths after the decoder."),
   works("mtp_loss_scaling_factor", kReal, "0.1", ">=0", "Weight of the prediction depths' mean loss."),
-  works_for("model_type", kText, "gpt", "gpt|deepseek_v4|kimi_k3", "gpt", "Kind of model.", "DeepSeek-V4 and Kimi K3"),
-  works("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "0 or null: models here are decoders"),
+  works_for("model_type", kText, "gpt", "gpt|deepseek_v4|kimi_k3", "gpt", "the models DeepSeek-V4 and Kimi K3", "Kind of model."),
+  no_effect("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "models here are decoders; more than 0 is refused"),
   no_effect("decoder_num_layers", kInt, "null", ">=0", "Decoder layers of an encoder-decoder model.", "num_layers counts the decoder's layers"),
   no_effect("attention_backend", kText, "auto", "auto|flash|fused|unfused|local", "Which attention kernel family runs.", "the kernel is chosen by shape and device"),
   no_effect("use_flash_attn", kBool, "false", "", "Ask for memory-saving attention.", "attention never holds the full score matrix"),
@@ -82,7 +82,7 @@ constexpr Key kTokenizer[] = {
             "GPTSentencePieceTokenizer|TikTokenizer|BertWordPieceLowerCase|BertWordPieceCase|MultimodalTokenizer|NullMultimodalTokenizer|SFTTokenizer",
             "null|ByteTokenizer|NullTokenizer|HuggingFaceTokenizer|DeepSeekV2Tokenizer|DeepSeekV3Tokenizer|DeepSeekV4Tokenizer|KimiK2Tokenizer|"
             "MixtralTokenizer|Llama2Tokenizer|Llama3Tokenizer|Llama4Tokenizer|Lfm2Tokenizer|GPT2BPETokenizer|SentencePieceTokenizer|"
-            "GPTSentencePieceTokenizer", "Tokenizer of the data.", "gives the vocabulary size of the known model families"),
+            "GPTSentencePieceTokenizer", "tiktoken, BERT, multimodal and fine-tuning tokenizers", "Tokenizer of the data.", "gives the vocabulary size of the known model families"),
   works("tokenizer_model", kText, "null", "", "File or folder of the tokenizer, or its name on a hub.", "files here give the vocabulary size, names that of the known model families; nothing is fetched"),
   works("vocab_size", kInt, "null", ">=1", "Tokens of the vocabulary before padding.", "null: the tokenizer's; 131072 with mock_data"),
   works("make_vocab_size_divisible_by", kInt, "128", ">=1", "The vocabulary is padded to a multiple of this and of the tensor-parallel size."),

@@ -30,8 +30,8 @@ constexpr Key kTraining[] = {
   works("iterations_to_skip", kIntList, "null", "", "Steps whose data is passed over.", "counted from 0; the learning rate does not move"),
   planned("result_rejected_tracker_filename", kText, "null", "", "File that lists the skipped steps."),
   planned("yaml_cfg", kText, "null", "", "The framework's own configuration file."),
-  works_for("trainable", kBool, "true", "", "true", "This module is trained."),
-  no_effect("batch_size", kInt, "null", ">=1", "Old name of the micro-batch size.", "write micro_batch_size"),
+  works_for("trainable", kBool, "true", "", "true", "modules that stand still", "This module is trained."),
+  no_effect("batch_size", kInt, "null", ">=1", "Old name of the micro-batch size.", "removed; null means nothing"),
   no_effect("train_sync_interval", kInt, "null", ">=1", "Steps between host and device synchronisations.", "the host is never more than a step ahead"),
   no_effect("test_mode", kBool, "false", "", "Run as a test.", "tests set what they need"),
   no_effect("enable_experimental", kBool, "false", "", "Allow experimental features.", "features are switched on by their own keys"),
@@ -80,7 +80,7 @@ constexpr Key kOptimizer[] = {
   works("muon_coefficient_type", kText, "quintic", "simple|quintic|polar_express|aol", "Muon: coefficients of its iteration."),
   works("muon_scalar_optimizer", kText, "adam", "adam|lion", "Muon: optimizer of vectors and embeddings."),
   no_effect("muon_use_syrk", kBool, "false", "", "Muon: symmetric matrix products.", kByShape),
-  works("apply_wd_to_qk_layernorm", kBool, "false", "", "Weight decay on the norms of queries and keys."),
+  works("apply_wd_to_qk_layernorm", kBool, "false", "", "Weight decay on the norms of queries and keys.", "with latent attention: of the queries' latent vector"),
   works("no_weight_decay_cond_type", kText, "null", "apply_wd_to_qk_layernorm", "Which vectors have weight decay after all."),
 };
 
@@ -102,7 +102,7 @@ constexpr Key kLearningRate[] = {
   works("override_opt_param_scheduler", kBool, "false", "", "On resume, this run's schedule beats the checkpoint's.",
         "without either, the two must agree"),
   works("use_checkpoint_opt_param_scheduler", kBool, "false", "", "On resume, the checkpoint's schedule beats this run's."),
-  no_effect("warmup", kInt, "null", ">=0", "Old name of the warm-up length.", "write lr_warmup_iters"),
+  no_effect("warmup", kInt, "null", ">=0", "Old name of the warm-up length.", "removed; null means nothing"),
 };
 
 }  // namespace

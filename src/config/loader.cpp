@@ -172,6 +172,9 @@ class Substitution {
     return is_whole ? std::optional(std::move(result)) : std::nullopt;
   }
 
+  /// The variables that were set and filled in.
+  std::vector<std::string> variables() && { return std::move(variables_); }
+
  private:
   static std::size_t closing_brace(std::string_view text, std::size_t from) {
     int num_open = 1;
@@ -189,7 +192,10 @@ class Substitution {
       return fail({.message = fmt::format("'${{{}}}' does not name an environment variable", inside),
                    .expected = "${NAME} or ${NAME:default}"});
     }
-    if (const char* value = std::getenv(name.c_str())) return value;
+    if (const char* value = std::getenv(name.c_str())) {
+      variables_.push_back(name);
+      return value;
+    }
     if (colon != std::string_view::npos) return of(inside.substr(colon + 1), depth + 1);
     return fail({.message = fmt::format("environment variable {} is not set", name),
                  .nearest = fmt::format("set it, or give a default: ${{{}:value}}", name)});
@@ -204,13 +210,15 @@ class Substitution {
 
   const Origin& origin_;
   std::vector<Problem>& problems_;
+  std::vector<std::string> variables_;
 };
 
 void substitute_scalar(Node& node, std::vector<Problem>& problems) {
   if (node.text.find("${") == std::string::npos) return;
-  std::optional<std::string> text = Substitution(node.origin, problems).of(node.text);
+  Substitution substitution(node.origin, problems);
   // After a fault, which has been told, the value counts as missing.
-  node.text = std::move(text).value_or("");
+  node.text = substitution.of(node.text).value_or("");
+  node.variables = std::move(substitution).variables();
   node.style = Node::Style::kPlain;
 }
 

@@ -62,6 +62,20 @@ const Key* find_map_entry(std::string_view dotted) {
   return nullptr;
 }
 
+std::vector<std::string> unread_entries(const Key& map, const Value& value) {
+  const std::string enabled = fmt::format("{}.enabled", map.name);
+  const auto* entries = std::get_if<Value::Map>(&value.data);
+  if (!entries || !find_map_entry(enabled)) return {};
+  const auto found = entries->find("enabled");
+  if (found != entries->end() && found->second == Value{true}) return {};
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : *entries) {
+    const Key* row = find_map_entry(fmt::format("{}.{}", map.name, name));
+    if (row && row->name != enabled && entry != default_value(*row)) names.emplace_back(row->name);
+  }
+  return names;
+}
+
 std::string nearest_entry_hint(std::string_view map, std::string_view entry) {
   std::vector<std::string_view> names;
   for (const Key& row : entries_of_map(map)) names.push_back(row.name.substr(map.size() + 1));

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/key_table.hpp"
 
@@ -16,5 +17,8 @@ const Key* find_map_entry(std::string_view dotted);
 
 /// "did you mean 'lora.dim'?", or empty.
 std::string nearest_entry_hint(std::string_view map, std::string_view entry);
+
+/// Entries that a map sets although its own switch, `enabled`, is off; empty for maps without one.
+std::vector<std::string> unread_entries(const Key& map, const Value& value);
 
 }  // namespace primus::config

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "config/flag_names.hpp"
 #include "config/key_table.hpp"
 #include "config/map_entries.hpp"
 #include "config/typing.hpp"
@@ -24,15 +25,23 @@ Problem problem_of(const Node& node, const std::string& written, const TypeFault
   return problem;
 }
 
-Problem unknown_key(const Node& value, std::string_view key, const std::string& written) {
+Problem removed_key(const Node& value, const std::string& written, std::string_view successor) {
   Problem problem = problem_of(value, written);
-  if (const std::string_view successor = successor_of_removed_key(key); !successor.empty()) {
-    problem.message = "this key was removed";
-    problem.nearest = fmt::format("write {} instead", successor);
-    return problem;
-  }
+  problem.message = "this key was removed";
+  problem.nearest = fmt::format("write {} instead", successor);
+  return problem;
+}
+
+Problem unknown_key(const Node& value, std::string_view key, const std::string& written) {
+  const std::string_view successor = successor_of_removed_key(key);
+  if (!successor.empty()) return removed_key(value, written, successor);
+  Problem problem = problem_of(value, written);
   problem.message = "unknown key";
-  problem.nearest = nearest_key_hint(key);
+  if (const Key* row = key_turned_off_by(key)) {
+    problem.nearest = fmt::format("write {}: false", row->name);
+  } else {
+    problem.nearest = nearest_key_hint(key);
+  }
   return problem;
 }
 
@@ -67,6 +76,8 @@ void SettingMerger::add(std::string_view key, const Node& value, Layer layer, co
     return;
   }
   const Value& result = std::get<Value>(typed);
+  const std::string_view successor = successor_of_removed_key(row->name);
+  if (!successor.empty() && result != default_value(*row)) problems_.push_back(removed_key(value, written, successor));
   const bool is_same_place = !is_new && entry.layer == layer && entry.node.origin.file == value.origin.file;
   if (is_same_place && entry.name != key && entry.value != result) {
     Problem problem = problem_of(value, written);

@@ -22,6 +22,7 @@ struct Node {
   std::vector<Node> items;
   std::vector<Entry> entries;
   Origin origin;
+  std::vector<std::string> variables = {};  // of the environment, that the text was filled in from
 
   /// The entry's value; nullptr if this is no map or has no such key.
   const Node* find(std::string_view key) const;

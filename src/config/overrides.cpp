@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <utility>
 
 #include "base/text.hpp"
+#include "config/flag_names.hpp"
 #include "config/key_table.hpp"
 #include "config/map_entries.hpp"
 #include "config/parse.hpp"
@@ -91,13 +93,6 @@ const Key* row_of(std::string_view dotted) {
   return find_key(dotted.substr(0, dotted.find('.')));
 }
 
-// The switch that "no_bf16" turns off; nullptr if the name is none of that kind.
-const Key* negated_row(std::string_view key) {
-  if (!key.starts_with("no_")) return nullptr;
-  const Key* row = find_key(key.substr(3));
-  return row && row->type == KeyType::kBool ? row : nullptr;
-}
-
 class OverrideParser {
  public:
   OverrideParser(std::span<const std::string> words, std::vector<Problem>& problems)
@@ -111,25 +106,58 @@ class OverrideParser {
         option(word);
       } else if (is_assignment(word)) {
         assignment(word, word);
+      } else if (list_) {
+        unbracketed_list(word);
       } else {
-        problems_.push_back(fault("", fmt::format("unexpected '{}'", word), stray_hint(word)));
+        stray_words(word);
       }
     }
     return std::move(overrides_);
   }
 
  private:
-  static std::string stray_hint(const std::string& word) {
-    if (word.size() > 1 && word.front() == '-' && is_key_text(std::string_view(word).substr(1))) {
-      return fmt::format("keys begin with two dashes: -{}", word);
+  // A word that is no override, with those behind it that were meant to be its value.
+  void stray_words(const std::string& first) {
+    const std::string rest = skip_values();
+    const std::string text = first + rest;
+    const bool has_one_dash = first.size() > 1 && first.front() == '-';
+    std::string hint = "overrides are --key value, --key=value or key=value";
+    if (has_one_dash && is_key_text(std::string_view(first).substr(1))) {
+      hint = fmt::format("keys begin with two dashes: -{}", text);
+    } else if (is_key_text(first) && row_of(snake(first))) {
+      hint = fmt::format("write --{}", text);
     }
-    return "overrides are --key value, --key=value or key=value";
+    problems_.push_back(fault("", fmt::format("unexpected '{}'", text), hint));
+  }
+
+  /// The words up to the next override, each behind a space.
+  std::string skip_values() {
+    std::string text;
+    while (is_value(position_)) text += " " + words_[position_++];
+    return text;
+  }
+
+  // Megatron's options take several words; here a list is one.
+  void unbracketed_list(const std::string& first) {
+    std::string items = list_->first + ", " + first;
+    const std::string rest = skip_values();
+    for (const std::string& word : split(trim(rest), ' ')) items += word.empty() ? "" : ", " + word;
+    Problem problem = fault(list_->written, "a list of several words stands in brackets",
+                            fmt::format("write {} '[{}]'", list_->written, items));
+    problem.expected = "one word";
+    problem.found = fmt::format("'{} {}{}'", list_->first, first, rest);
+    problems_.push_back(std::move(problem));
+    list_.reset();
+  }
+
+  bool is_value(std::size_t at) const {
+    return at < words_.size() && !words_[at].empty() && !words_[at].starts_with("--") && !is_assignment(words_[at]);
   }
 
   void assignment(std::string_view text, const std::string& written) {
     const std::size_t equals = text.find('=');
     const std::string key = snake(text.substr(0, equals));
-    if (const Key* negated = row_of(key) ? nullptr : negated_row(key)) {
+    if (const Key* negated = row_of(key) ? nullptr : key_turned_off_by(key)) {
       problems_.push_back(fault("--" + key, "takes no value",
                                 fmt::format("write --{0} alone, or --{1}=true or --{1}=false", key, negated->name)));
       return;
@@ -146,12 +174,14 @@ class OverrideParser {
       if (space != std::string_view::npos && is_key_text(text.substr(0, space))) {
         hint = "key and value are two arguments here: leave out the quotes around both";
       }
+      skip_values();
       problems_.push_back(fault("", fmt::format("'{}' is not a key", word), hint));
       return;
     }
     const std::string key = snake(text);
     const Key* row = row_of(key);
-    if (!row && negated_row(key)) return add(key.substr(3), word, value_node("false"));
+    if (const Key* negated = row ? nullptr : key_turned_off_by(key))
+      return add(std::string(negated->name), word, value_node("false"));
     if (takes_next_word(row)) return add(key, word, value_node(words_[position_++], row));
     if (needs_value(key)) {
       Problem problem = fault(word, "needs a value", fmt::format("write {} VALUE", word));
@@ -195,12 +225,20 @@ class OverrideParser {
       stamp(map);
       value = std::move(map);
     }
-    overrides_.push_back({parts.front(), written.substr(0, written.find('=')), std::move(value)});
+    const std::string name = written.substr(0, written.find('='));
+    list_.reset();
+    if (is_list(row_of(key)) && value.kind == Node::Kind::kScalar) list_ = UnbracketedList{name, value.text};
+    overrides_.push_back({parts.front(), name, std::move(value)});
   }
 
   std::span<const std::string> words_;
   std::vector<Problem>& problems_;
   std::size_t position_ = 0;
+  struct UnbracketedList {
+    std::string written;
+    std::string first;
+  };
+  std::optional<UnbracketedList> list_;  // of the word before
   std::vector<Override> overrides_;
 };
 

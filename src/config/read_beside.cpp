@@ -5,24 +5,42 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/parse.hpp"
 
 namespace primus::config {
 namespace {
 
+// Switches stand apart, of which one is enough; what must hold together is joined: "fp8 fp4",
+// "optimizer=muon|dist_muon", "use_mup&bf16=true", "eval_iters!=0".
 struct Row {
-  std::string_view switches;  // "fp8 fp4", "optimizer=muon|dist_muon"
+  std::string_view switches;
   std::string_view details;
 };
 
 constexpr std::string_view kLoad = "load pretrained_checkpoint auto_continue_train";
+constexpr std::string_view kRotated = "position_embedding_type=rope|mrope|yarn";
+constexpr std::string_view kYarn =
+    "position_embedding_type=yarn rope_type=yarn rope_type=null&multi_latent_attention=true";
 constexpr std::string_view kMuon = "optimizer=muon|dist_muon|adaptive_muon";
 constexpr std::string_view kFsdp = "use_megatron_fsdp use_custom_fsdp";
 constexpr std::string_view kLinear = "experimental_attention_variant linear_attention_freq";
 constexpr std::string_view kZeroBubble = "patch_zero_bubble zero_bubble_v_schedule enable_1f1b_v";
 
 constexpr Row kRows[] = {
+    // Attention and positions.
+    {"multi_latent_attention", "q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim"},
+    {"multi_latent_attention=false", "group_query_attention kv_channels"},
+    {"group_query_attention", "num_query_groups"},
+    {"position_embedding_type=rope|mrope", "rope_type use_rope_scaling"},
+    {kRotated, "rotary_base rotary_percent rotary_seq_len_interpolation_factor no_rope_freq"},
+    {"position_embedding_type=rope|mrope|yarn&multi_latent_attention=false", "rotary_interleaved"},
+    {kYarn, "rotary_scaling_factor beta_fast beta_slow mscale mscale_all_dim yarn_correction_range_round_to_int"},
+    {"position_embedding_type=yarn rope_type=yarn rope_type=null&multi_latent_attention=true use_rope_scaling",
+     "original_max_position_embeddings"},
+    {"window_size", "window_attn_skip_freq"},
+    {"add_bias_linear&swiglu=false&quick_geglu=false&squared_relu=false&openai_gelu=false", "bias_gelu_fusion"},
     // Architectures.
     {kLinear,
      "linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads linear_num_value_heads "
@@ -48,11 +66,27 @@ constexpr Row kRows[] = {
     {"use_mup", "mup_base_hidden_size mup_base_head_dim mup_attn_scale_power mup_embedding_mult mup_output_mult"},
     {"use_sink_attention", "sink_sliding_window sink_window_even_layers_only"},
     // Experts.
-    {"moe_router_enable_expert_bias", "moe_router_bias_update_rule moe_router_bias_update_rate"},
-    {"moe_router_bias_update_rule=quantile moe_router_load_balancing_type=quantile_balancing",
+    {"num_experts",
+     "moe_layer_freq moe_ffn_hidden_size moe_shared_expert_intermediate_size moe_router_topk "
+     "moe_router_load_balancing_type moe_router_dtype moe_per_layer_logging moe_router_num_groups "
+     "moe_router_group_topk moe_router_enable_expert_bias moe_router_force_load_balancing moe_router_force_biased "
+     "moe_z_loss_coeff moe_input_jitter_eps moe_expert_capacity_factor moe_layer_recompute moe_use_upcycling "
+     "moe_apply_probs_on_input moe_mlp_glu_interleave_size moe_latent_size router_logit_softcapping "
+     "expert_model_parallel_size expert_tensor_parallel_size moe_token_dispatcher_type "
+     "moe_routing_trace_path save_tokens_per_expert_interval"},
+    {"moe_shared_expert_intermediate_size", "moe_shared_expert_gate moe_shared_expert_glu_interleave_size"},
+    {"moe_router_num_groups", "moe_router_group_score"},
+    {"moe_router_force_load_balancing", "moe_router_force_load_balancing_type"},
+    {"moe_router_load_balancing_type=aux_loss|seq_aux_loss|global_aux_loss", "moe_aux_loss_coeff"},
+    // Sinkhorn's choice has probabilities of its own.
+    {"moe_router_load_balancing_type!=sinkhorn", "moe_router_score_function moe_router_topk_scaling_factor"},
+    {"moe_router_score_function=softmax", "moe_router_pre_softmax"},
+    {"moe_router_enable_expert_bias", "moe_router_bias_update_rule"},
+    {"moe_router_enable_expert_bias&moe_router_bias_update_rule=sign", "moe_router_bias_update_rate"},
+    {"moe_router_enable_expert_bias&moe_router_bias_update_rule=quantile",
      "quantile_balancing_num_bins quantile_balancing_margin_min quantile_balancing_margin_max "
-     "quantile_balancing_center_bias quantile_balancing_update_interval quantile_balancing_ema_decay "
-     "moe_router_quantile_balancing_ema"},
+     "quantile_balancing_center_bias quantile_balancing_update_interval quantile_balancing_ema_decay"},
+    {"moe_router_load_balancing_type=quantile_balancing", "moe_router_quantile_balancing_ema"},
     {"moe_expert_capacity_factor", "moe_token_drop_policy"},
     {"moe_token_dispatcher_type=flex", "moe_flex_dispatcher_backend moe_flex_dispatcher_num_sms"},
     {"moe_enable_deepep use_turbo_deepep moe_token_dispatcher_type=flex", "moe_deepep_num_sms"},
@@ -69,7 +103,10 @@ constexpr Row kRows[] = {
     {"moe_paged_stash",
      "moe_paged_stash_page_size moe_paged_stash_buffer_size_factor_cuda moe_paged_stash_buffer_size_factor_cpu"},
     // Number types.
-    {"fp16", "initial_loss_scale min_loss_scale loss_scale_window hysteresis"},
+    {"fp16", "loss_scale"},
+    {"fp16&loss_scale=null", "initial_loss_scale min_loss_scale loss_scale_window hysteresis"},
+    {"bf16=true fp16", "logit_dtype"},
+    {"bf16=true&use_precision_aware_optimizer=false fp16&use_precision_aware_optimizer=false", "grad_reduce_in_bf16"},
     {"fp8 fp4", "first_last_layers_bf16 moe_router_padding_for_quantization"},
     {"first_last_layers_bf16", "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16"},
     {"fp8",
@@ -79,7 +116,16 @@ constexpr Row kRows[] = {
     {"fp4", "fp4_recipe fp4_use_native_te_autocast fp4_quantizer_factory"},
     {"weight_deosc", "weight_deosc_period weight_deosc_ratio weight_deosc_start_step weight_deosc_log_freq"},
     // Optimizer and schedule.
+    {"optimizer=adam|soap muon_scalar_optimizer=adam", "adam_beta1 adam_beta2 adam_eps"},
     {"optimizer=sgd", "sgd_momentum"},
+    {"qk_layernorm&multi_latent_attention=false qk_layernorm&q_lora_rank",
+     "apply_wd_to_qk_layernorm no_weight_decay_cond_type"},
+    {"weight_decay_incr_style=constant", "weight_decay"},
+    {"lr_decay_style!=constant", "min_lr"},
+    {"lr_decay_style=WSD", "lr_wsd_decay_style lr_wsd_decay_iters lr_wsd_decay_samples"},
+    {"lr_decay_style!=constant lr_warmup_fraction", "lr_decay_iters lr_decay_samples"},
+    {"lr_warmup_iters lr_warmup_samples lr_warmup_fraction", "lr_warmup_init"},
+    {"eval_iters!=0", "eval_interval full_validation eval_global_batch_size eval_micro_batch_size start_eval_at_iter"},
     {kMuon,
      "muon_extra_scale_factor muon_scale_mode muon_num_ns_steps muon_use_nesterov "
      "muon_split_qkv muon_momentum muon_coefficient_type muon_scalar_optimizer"},
@@ -87,6 +133,7 @@ constexpr Row kRows[] = {
     {"decoupled_lr", "decoupled_min_lr"},
     {"multiple_validation_sets", "validation_set_names"},
     // Parallelism and communication.
+    {"tensor_model_parallel_size", "sequence_parallel"},
     {"num_virtual_stages_per_pipeline_rank num_layers_per_virtual_pipeline_stage virtual_pipeline_model_parallel_size "
      "pipeline_model_parallel_layout",
      "microbatch_group_size_per_vp_stage"},
@@ -126,6 +173,12 @@ constexpr Row kRows[] = {
      "offload_modules min_offloaded_tensor_size activation_offload_fraction delta_offload_bytes_across_pp_ranks "
      "fine_grained_offloading_max_inflight_offloads delay_offload_until_cuda_graph"},
     // Data and tokenizers.
+    {"padded_vocab_size=null", "pad_vocab_size"},
+    {"padded_vocab_size=null&pad_vocab_size=true", "make_vocab_size_divisible_by"},
+    {"data_path data_args_path", "split"},
+    {"tokenizer_type!=null|NullTokenizer|ByteTokenizer", "vocab_file merge_file"},
+    {"tokenizer_type=NullTokenizer", "null_tokenizer_eod_id"},
+    {"tokenizer_model", "save_tokenizer_assets"},
     {"fim_data",
      "fim_rate fim_spm_rate fim_fragment_rate fim_split_sample fim_no_prefix fim_prefix_token fim_middle_token "
      "fim_suffix_token fim_pad_token fim_eod_token"},
@@ -142,13 +195,17 @@ constexpr Row kRows[] = {
     // Checkpoints.
     {"save", "ckpt_fully_parallel_save ckpt_fully_parallel_save_process_group"},
     {kLoad,
-     "load_main_params_from_ckpt no_load_optim no_load_rng finetune ckpt_fully_parallel_load "
+     "ckpt_fully_parallel_load "
      "ckpt_fully_parallel_load_process_group ckpt_fully_parallel_load_exchange_algo "
-     "ckpt_fully_parallel_load_per_rank_objects exit_on_missing_checkpoint"},
+     "ckpt_fully_parallel_load_per_rank_objects"},
+    {"load", "no_load_optim no_load_rng finetune exit_on_missing_checkpoint"},
+    {"load pretrained_checkpoint", "load_main_params_from_ckpt"},
     {"use_checkpoint_args", "use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args"},
     {"non_persistent_save_interval",
      "non_persistent_ckpt_type non_persistent_global_ckpt_dir non_persistent_local_ckpt_dir "
      "non_persistent_local_ckpt_algo"},
+    {"recompute_granularity=full", "recompute_method recompute_num_layers recompute_layer_ids"},
+    {"recompute_granularity=selective", "recompute_modules"},
     // Faults and restarts.
     {"replication", "replication_jump replication_factor"},
     {"adlr_autoresume", "adlr_autoresume_interval"},
@@ -178,25 +235,50 @@ constexpr Row kRows[] = {
     {"profile",
      "use_pytorch_profiler profile_ranks profile_step_start profile_step_end disable_profiler_activity_cpu "
      "torch_profiler_record_shapes torch_profiler_use_gzip record_shapes "
-     "pytorch_profiler_collect_shapes pytorch_profiler_collect_chakra"},
+     "pytorch_profiler_collect_chakra"},
     {"record_memory_history", "memory_snapshot_path"},
 };
 
-using Names = std::unordered_map<std::string_view, std::string_view>;
+// Views into the table, whose texts live as long as the program.
+std::vector<std::string_view> words_of(std::string_view text, char separator) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    words.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
 
-// The switches of every detail, as written in the table.
-const Names& switches_by_detail() {
-  static const Names index = [] {
-    Names names;
-    for (const Row& row : kRows) {
-      std::string_view rest = row.details;
-      while (!rest.empty()) {
-        const std::size_t space = std::min(rest.find(' '), rest.size());
-        names.emplace(rest.substr(0, space), row.switches);
-        rest.remove_prefix(std::min(space + 1, rest.size()));
-      }
-    }
-    return names;
+Condition condition_of(std::string_view word) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string_view::npos) return {.key = find_key(word)->name};
+  const bool is_negated = word[equals - 1] == '!';
+  return {.key = find_key(word.substr(0, equals - (is_negated ? 1 : 0)))->name,
+          .holds = is_negated ? Condition::Holds::kNoneOf : Condition::Holds::kOneOf,
+          .values = split(word.substr(equals + 1), '|')};
+}
+
+using Index = std::unordered_map<std::string_view, std::vector<Switch>>;
+
+void add_row(const Row& row, Index& index) {
+  std::vector<Switch> switches;
+  for (const std::string_view word : words_of(row.switches, ' ')) {
+    Switch conditions;
+    for (const std::string_view condition : words_of(word, '&')) conditions.push_back(condition_of(condition));
+    switches.push_back(std::move(conditions));
+  }
+  for (const std::string_view detail : words_of(row.details, ' ')) {
+    PRIMUS_CHECK(index.emplace(detail, switches).second, "{} is a detail of two rows", detail);
+  }
+}
+
+// The switches of every detail.
+const Index& switches_by_detail() {
+  static const Index index = [] {
+    Index built;
+    for (const Row& row : kRows) add_row(row, built);
+    return built;
   }();
   return index;
 }
@@ -207,43 +289,63 @@ bool is_off(const Key& key, const Value& value) {
          value == default_value(key);
 }
 
-bool is_on(const Switch& candidate, const Experiment& experiment) {
-  const Key& key = *find_key(candidate.key);
-  const Value& value = experiment.setting(key.name).value;
-  const auto is_it = [&](const std::string& word) {
+bool is_one_of(const Value& value, const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
     const auto* list = std::get_if<Value::List>(&value.data);
     const Value wanted = parse_value(word);
     return list ? std::find(list->begin(), list->end(), wanted) != list->end() : wanted == value;
-  };
-  const bool is_there = candidate.values.empty() ? !is_off(key, value)
-                                                 : std::any_of(candidate.values.begin(), candidate.values.end(), is_it);
-  return is_there && is_read(key, experiment);
+  });
+}
+
+bool holds(const Condition& condition, const Experiment& experiment) {
+  const Key& key = *find_key(condition.key);
+  const Value& value = experiment.setting(key.name).value;
+  if (!is_read(key, experiment)) return false;
+  switch (condition.holds) {
+    case Condition::Holds::kOn:
+      return !is_off(key, value);
+    case Condition::Holds::kOneOf:
+      return is_one_of(value, condition.values);
+    case Condition::Holds::kNoneOf:
+      return !is_one_of(value, condition.values);
+  }
+  return false;
+}
+
+bool is_on(const Switch& conditions, const Experiment& experiment) {
+  return std::all_of(conditions.begin(), conditions.end(),
+                     [&](const Condition& condition) { return holds(condition, experiment); });
+}
+
+std::string condition_text(const Condition& condition) {
+  std::string words;
+  for (const std::string& value : condition.values) words += (words.empty() ? "" : "|") + value;
+  switch (condition.holds) {
+    case Condition::Holds::kOn:
+      break;
+    case Condition::Holds::kOneOf:
+      return words == "true" ? std::string(condition.key) : fmt::format("{} {}", condition.key, words);
+    case Condition::Holds::kNoneOf:
+      return fmt::format("{} other than {}", condition.key, words);
+  }
+  return std::string(condition.key);
 }
 
 }  // namespace
 
-std::vector<Switch> switches_of(const Key& key) {
+const std::vector<Switch>& switches_of(const Key& key) {
+  static const std::vector<Switch> none;
   const auto found = switches_by_detail().find(key.name);
-  if (found == switches_by_detail().end()) return {};
-  std::vector<Switch> switches;
-  std::string_view rest = found->second;
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find(' '));
-    const std::size_t equals = word.find('=');
-    Switch next{find_key(word.substr(0, equals))->name};
-    if (equals != std::string_view::npos) next.values = split(word.substr(equals + 1), '|');
-    switches.push_back(std::move(next));
-    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-  }
-  return switches;
+  return found == switches_by_detail().end() ? none : found->second;
 }
 
 std::vector<std::string_view> details_of(const Key& key) {
   std::vector<std::string_view> names;
-  for (const auto& [detail, written] : switches_by_detail()) {
-    const std::vector<Switch> switches = switches_of(*find_key(detail));
-    const bool is_its_switch = std::any_of(switches.begin(), switches.end(),
-                                           [&](const Switch& candidate) { return candidate.key == key.name; });
+  for (const auto& [detail, switches] : switches_by_detail()) {
+    const bool is_its_switch = std::any_of(switches.begin(), switches.end(), [&](const Switch& conditions) {
+      return std::any_of(conditions.begin(), conditions.end(),
+                         [&](const Condition& condition) { return condition.key == key.name; });
+    });
     if (is_its_switch) names.push_back(detail);
   }
   std::sort(names.begin(), names.end());
@@ -251,24 +353,28 @@ std::vector<std::string_view> details_of(const Key& key) {
 }
 
 bool is_read(const Key& key, const Experiment& experiment) {
-  const std::vector<Switch> switches = switches_of(key);
+  const std::vector<Switch>& switches = switches_of(key);
   return switches.empty() ||
          std::any_of(switches.begin(), switches.end(), [&](const Switch& one) { return is_on(one, experiment); });
 }
 
 bool has_planned_switch(const Key& key, const Experiment& experiment) {
-  const std::vector<Switch> switches = switches_of(key);
+  const auto is_planned = [&](const Condition& condition) {
+    const Key& row = *find_key(condition.key);
+    return !is_working_value(row, experiment.setting(row.name).value);
+  };
+  const std::vector<Switch>& switches = switches_of(key);
   return std::any_of(switches.begin(), switches.end(), [&](const Switch& one) {
-    const Key& row = *find_key(one.key);
-    return is_on(one, experiment) && !is_working_value(row, experiment.setting(row.name).value);
+    return is_on(one, experiment) && std::any_of(one.begin(), one.end(), is_planned);
   });
 }
 
 std::string switches_text(const Key& key) {
   std::string text;
-  for (const Switch& one : switches_of(key)) {
-    text += fmt::format("{}{}", text.empty() ? "" : " or ", one.key);
-    for (const std::string& value : one.values) text += (&value == &one.values.front() ? " " : "|") + value;
+  for (const Switch& conditions : switches_of(key)) {
+    if (!text.empty()) text += " or ";
+    for (const Condition& condition : conditions)
+      text += (&condition == &conditions.front() ? "" : " with ") + condition_text(condition);
   }
   return text;
 }

@@ -9,14 +9,22 @@
 
 namespace primus::config {
 
-/// A key beside which others are read, and the values of it that make it so.
-struct Switch {
+/// A key and the values of it beside which another key is read.
+struct Condition {
   std::string_view key;
-  std::vector<std::string> values = {};  // none: every value but null, false, 0 and the default
+  enum class Holds {
+    kOn,      // at every value but null, false, 0 and the default
+    kOneOf,   // at one of `values`
+    kNoneOf,  // at every other value
+  } holds = Holds::kOn;
+  std::vector<std::string> values = {};
 };
 
+/// Conditions that hold together.
+using Switch = std::vector<Condition>;
+
 /// The switches of a key, of which one is enough; none: the key is read by itself.
-std::vector<Switch> switches_of(const Key& key);
+const std::vector<Switch>& switches_of(const Key& key);
 
 /// The keys that are read only beside this one.
 std::vector<std::string_view> details_of(const Key& key);

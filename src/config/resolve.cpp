@@ -13,6 +13,7 @@
 #include "config/file_text.hpp"
 #include "config/key_table.hpp"
 #include "config/loader.hpp"
+#include "config/map_entries.hpp"
 #include "config/merge.hpp"
 #include "config/overrides.hpp"
 #include "config/parse.hpp"
@@ -73,6 +74,7 @@ class Resolver {
 
   Resolution run() {
     const Node root = load_file(request_.file, problems_);
+    collect_variables(root);
     file_ = request_.file.lexically_normal().string();
     if (root.kind == Node::Kind::kMap) {
       read_identity(root);
@@ -88,15 +90,39 @@ class Resolver {
     // Rules read every setting: without presets they would only tell what follows from that.
     const bool is_whole = problems_.empty();
     problems_.insert(problems_.end(), setting_problems_.begin(), setting_problems_.end());
-    if (!is_whole) throw ConfigError(distinct(std::move(problems_)));
+    if (!is_whole) throw_problems();
     merger_.apply_to(result_.experiment);
     apply_rules();
     if (setting_problems_.empty() && has_plausible_sizes(result_.experiment)) collect_key_states();
-    if (!problems_.empty()) throw ConfigError(distinct(std::move(problems_)));
+    if (!problems_.empty()) throw_problems();
     return std::move(result_);
   }
 
  private:
+  // A value that a variable filled in is not in the file for its reader to see.
+  void collect_variables(const Node& node) {
+    for (const std::string& variable : node.variables) {
+      std::vector<std::string>& known = variables_of_line_[{node.origin.file, node.origin.line}];
+      if (std::find(known.begin(), known.end(), variable) == known.end()) known.push_back(variable);
+    }
+    for (const Node& item : node.items) collect_variables(item);
+    for (const Node::Entry& entry : node.entries) collect_variables(entry.value);
+  }
+
+  [[noreturn]] void throw_problems() {
+    for (Problem& problem : problems_) {
+      const auto found = variables_of_line_.find({problem.file, problem.line});
+      if (found == variables_of_line_.end() || problem.line == 0) continue;
+      for (const std::string& name : found->second) {
+        const char* value = std::getenv(name.c_str());
+        if (!value) continue;
+        problem.nearest += fmt::format("{}this line takes {} from the environment, where it is '{}'",
+                                       problem.nearest.empty() ? "" : "; ", name, visible(value));
+      }
+    }
+    throw ConfigError(distinct(std::move(problems_)));
+  }
+
   Problem at(const Node& node, std::string key, std::string message) const {
     return {.file = node.origin.file, .line = node.origin.line, .key = std::move(key), .message = std::move(message)};
   }
@@ -250,6 +276,7 @@ class Resolver {
     const Problem place{.file = where.origin.file, .line = where.origin.line, .key = key};
     try {
       const Node preset = load_preset({kind, result_.experiment.framework, name, place}, problems_);
+      collect_variables(preset);
       merger_.add_layer(preset, layer, "");
     } catch (const UserError& error) {
       add_problem({.message = error.what()});
@@ -374,6 +401,7 @@ class Resolver {
     for (const auto& [name, setting] : experiment.settings()) {
       const Key& key = *find_key(name);
       const bool is_written = is_explicit(setting.origin);
+      if (is_written) tell_unread_entries(key, setting.value);
       if (key.state == KeyState::kNoEffect && is_written) result_.no_effect.push_back({name, std::string(key.note)});
       if (key.state == KeyState::kNoEffect) continue;
       if (!is_read(key, experiment)) {
@@ -381,9 +409,7 @@ class Resolver {
         continue;
       }
       if (is_working_value(key, setting.value) || (!is_written && has_planned_switch(key, experiment))) continue;
-      std::string reason(key.note.empty() ? key.meaning : key.note);
-      if (reason.ends_with('.')) reason.pop_back();
-      PlannedUse use{name, to_text(setting.value), setting.origin, std::move(reason)};
+      PlannedUse use{name, to_text(setting.value), setting.origin, unbuilt_text(key)};
       // A train cannot compute something else than it was told; how it computes may differ where nobody insisted.
       const bool yields = key.impact == Impact::kExecution && !is_written;
       (yields ? result_.yielding : result_.planned).push_back(std::move(use));
@@ -396,12 +422,34 @@ class Resolver {
     for (const PlannedUse& use : result_.planned) refuse(use);
   }
 
+  void tell_unread_entries(const Key& key, const Value& value) {
+    for (const std::string& entry : unread_entries(key, value))
+      result_.no_effect.push_back({entry, fmt::format("read only beside {}.enabled", key.name)});
+  }
+
+  // The key that the user wrote and that made rules set this one, by their notes.
+  std::string root_of(const std::string& key) const {
+    std::string root = key;
+    for (std::size_t i = 0; i < result_.notes.size(); ++i) {
+      if (result_.experiment.setting(root).origin.layer != Layer::kRule) break;
+      const auto note = std::find_if(result_.notes.begin(), result_.notes.end(), [&](const Note& candidate) {
+        return candidate.key == root && !candidate.cause.empty();
+      });
+      if (note == result_.notes.end()) break;
+      root = note->cause;
+    }
+    return root;
+  }
+
   void refuse(const PlannedUse& use) {
-    Problem problem = problem_at(result_.experiment, use.key, file_);
+    const std::string root = root_of(use.key);
+    Problem problem = problem_at(result_.experiment, root, file_);
     const bool is_known =
         std::any_of(problems_.begin(), problems_.end(), [&](const Problem& other) { return other.key == problem.key; });
     if (is_known) return;
     problem.message = fmt::format("planned, not built yet: {}", use.reason);
+    if (root != use.key)
+      problem.message = fmt::format("sets {} to {}, which is {}", use.key, use.value, problem.message);
     problem.expected = working_text(*find_key(use.key));
     problem.found = use.value;
     problems_.push_back(std::move(problem));
@@ -421,6 +469,7 @@ class Resolver {
   Resolution result_;
   bool has_identity_fault_ = false;
   std::map<std::string, Problem> place_of_name_;  // file and line of what names the run
+  std::map<std::pair<std::string, int>, std::vector<std::string>> variables_of_line_;
   std::string file_;
 };
 

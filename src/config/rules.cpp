@@ -104,10 +104,17 @@ void RuleContext::report(std::string_view key, std::string message, std::string 
 }
 
 void RuleContext::report(std::string_view key, Problem what) {
-  const Problem place = problem_at(experiment_, key, file_);
+  const std::string root = root_of(key);
+  const Problem place = problem_at(experiment_, root, file_);
   what.file = place.file;
   what.line = place.line;
   what.key = place.key;
+  const Setting& setting = experiment_.setting(key);
+  if (root != key) {
+    what.message = fmt::format("sets {} to {}, which {}", key, to_text(setting.value), what.message);
+  } else if (setting.origin.layer == Layer::kRule) {
+    what.message = fmt::format("{} (set by rule {})", what.message, setting.origin.file);
+  }
   problems_.push_back(std::move(what));
 }
 
@@ -147,7 +154,7 @@ void RuleContext::overrule(std::string_view key, const Value& value, std::string
   } else {
     note(key, fmt::format("{} -> {}, because of {}", to_text(setting.value), to_text(value), because), cause);
   }
-  set(key, value);
+  experiment_.set(key, value, {Layer::kRule, fmt::format("{}, because of {}", rule_, root_of(cause)), 0});
   strength_of_rule_values_[std::string(key)] = strength_of_cause;
   cause_of_rule_values_[std::string(key)] = cause;
 }

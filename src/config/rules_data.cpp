@@ -11,7 +11,9 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "config/key_table.hpp"
 #include "config/parse.hpp"
+#include "config/read_beside.hpp"
 #include "config/rules.hpp"
 #include "config/tokenizer_facts.hpp"
 
@@ -24,7 +26,9 @@ constexpr std::array<std::string_view, 4> kDataPaths = {"data_path", "train_data
 void mock_data(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (!experiment.get_bool("mock_data")) return;
-  for (const std::string_view key : kDataPaths) {
+  std::vector<std::string_view> sources(kDataPaths.begin(), kDataPaths.end());
+  sources.insert(sources.end(), {"data_args_path", "per_split_data_args_path"});
+  for (const std::string_view key : sources) {
     if (experiment.is_null(key)) continue;
     if (experiment.is_explicitly_set(key)) context.note(key, "not read, because mock_data is on");
     context.set(key, {});
@@ -75,18 +79,31 @@ std::optional<TokenizerFacts> facts_of_files(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
   try {
+    const std::string type = text("tokenizer_type");
     const TokenizerFiles files =
-        find_tokenizer_files({text("tokenizer_type"), text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+        find_tokenizer_files({type, text("tokenizer_model"), text("vocab_file"), text("merge_file")});
     if (files.kind == TokenizerKind::kNone) return std::nullopt;
+    if (!context.is_null("vocab_file") && files.kind == TokenizerKind::kGpt2 && type != "GPT2BPETokenizer" &&
+        context.is_wanted("tokenizer_type")) {
+      context.note("tokenizer_type", "vocab_file and merge_file make it GPT-2's", "vocab_file");
+    }
     return read_tokenizer_facts(files);
   } catch (const UserError& error) {
-    context.report("tokenizer_model", error.what(), "a tokenizer's files", "");
+    const std::string merges = text("merge_file");
+    const bool is_gpt2 = !text("vocab_file").empty() && !merges.empty();
+    const bool is_of_merges = std::string_view(error.what()).starts_with(merges + ":");
+    const std::string_view key = is_gpt2 ? (is_of_merges ? "merge_file" : "vocab_file") : "tokenizer_model";
+    context.report(key, Problem{.message = error.what(), .expected = is_gpt2 ? "" : "a tokenizer's files"});
     return std::nullopt;
   }
 }
 
 void vocabulary(RuleContext& context) {
   const Experiment& experiment = context.experiment();
+  for (const auto& [key, other] : {std::pair{"vocab_file", "merge_file"}, std::pair{"merge_file", "vocab_file"}}) {
+    if (context.is_null(key) || !context.is_null(other) || !is_read(*find_key(key), experiment)) continue;
+    return context.report(key, fmt::format("needs {} beside it", other), "both, or neither");
+  }
   const std::string type = experiment.get_optional_string("tokenizer_type").value_or("");
   const std::size_t num_problems = context.problems().size();
   const std::optional<TokenizerFacts> facts = facts_of_files(context);

@@ -28,6 +28,11 @@ void attention_heads(RuleContext& context) {
 void query_groups(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto groups = experiment.get_optional_int("num_query_groups");
+  if (!groups && context.is_on("group_query_attention") && context.is_wanted("group_query_attention") &&
+      !context.is_on("multi_latent_attention")) {
+    context.note("group_query_attention", "every head has keys of its own: num_query_groups is null",
+                 "num_query_groups");
+  }
   if (!groups || !experiment.get_bool("group_query_attention") || experiment.get_bool("multi_latent_attention")) return;
   const std::int64_t heads = experiment.get_int("num_attention_heads");
   if (heads % *groups == 0) return;
@@ -116,13 +121,7 @@ void sink_kinds(RuleContext& context) {
 
 // A window or sinks on context ranks would need keys that another rank holds, from where the window begins.
 void sinks(RuleContext& context) {
-  if (!context.is_on("use_sink_attention")) {
-    if (context.integer("sink_sliding_window") > 0 && context.is_wanted("sink_sliding_window")) {
-      context.note("sink_sliding_window", "not read: use_sink_attention is false", "use_sink_attention");
-    }
-    return;
-  }
-  if (context.integer("context_parallel_size") == 1) return;
+  if (!context.is_on("use_sink_attention") || context.integer("context_parallel_size") == 1) return;
   context.report("use_sink_attention",
                  fmt::format("sinks are not computed over context ranks: {}",
                              setting_text(context.experiment(), "context_parallel_size")),
@@ -179,12 +178,7 @@ void position_scaling(RuleContext& context) {
 
 void window(RuleContext& context) {
   const Value& size = context.experiment().setting("window_size").value;
-  if (size.is_null()) {
-    if (context.is_wanted("window_attn_skip_freq")) {
-      context.note("window_attn_skip_freq", "not read: window_size is null", "window_size");
-    }
-    return;
-  }
+  if (size.is_null()) return;
   const auto& bounds = std::get<Value::List>(size.data);
   const auto bound = [&](std::size_t i) { return std::get<std::int64_t>(bounds[i].data); };
   if (bounds.size() != 2 || bound(0) < -1 || bound(1) < -1) {
@@ -232,7 +226,7 @@ constexpr Rule kRules[] = {
     {"window", "A window reaches backwards, and is given once.", window},
     {"mixed_hidden_states", "Mixed hidden states need two prediction depths.", mixed_hidden_states},
     {"softmax_logits", "The softmax has one extra logit: zero, or learnt.", softmax_logits},
-    {"sinks", "Attention with sinks has one context rank; its window belongs to it.", sinks},
+    {"sinks", "Attention with sinks has one context rank.", sinks},
 };
 
 }  // namespace

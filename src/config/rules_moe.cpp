@@ -124,6 +124,11 @@ void balancing(RuleContext& context) {
       return context.report(kTypes, fmt::format("{} stands alone", *alone), "losses in a list, or one way");
     }
   }
+  const std::vector<double> weights = numbers_of(experiment.setting(kWeights).value);
+  const bool is_unweighted = std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 0.0; });
+  if (is_unweighted && context.is_wanted(kTypes) && std::any_of(types.begin(), types.end(), is_loss)) {
+    context.note(kTypes, "balances nothing: moe_aux_loss_coeff is 0", kWeights);
+  }
   if (num_weights == types.size()) return;
   if (types.size() == 1 && num_weights == 1) return;
   context.report(kWeights,
@@ -181,7 +186,8 @@ void flattened_unit(RuleContext& context) {
   constexpr std::string_view kKey = "activation_situ_beta";
   if (context.is_null(kKey)) return;
   if (!context.is_on("swiglu")) {
-    context.report(kKey, "takes the place of SwiGLU: swiglu is false", "null, or swiglu: true");
+    context.report(kKey, fmt::format("takes the place of SwiGLU: {}", setting_text(context.experiment(), "swiglu")),
+                   "null, or swiglu: true");
   }
   for (const std::string_view key : {"activation_func_clamp_value", "swiglu_limit"}) {
     if (!context.is_null(key)) context.exclude({kKey, {}}, {key, {}});

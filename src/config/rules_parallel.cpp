@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "config/interleaving.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -54,14 +55,6 @@ void experts_divide(RuleContext& context) {
   context.report("expert_model_parallel_size",
                  fmt::format("does not divide {}", setting_text(context.experiment(), "num_experts")), "a divisor",
                  fmt::format("nearest: {}", nearest_divisor(*experts, expert)));
-}
-
-void expert_ranks_need_experts(RuleContext& context) {
-  if (!context.is_null("num_experts")) return;
-  for (const std::string_view key : {"expert_model_parallel_size", "expert_tensor_parallel_size"}) {
-    if (context.experiment().get_optional_int(key).value_or(1) == 1 || !context.is_wanted(key)) continue;
-    context.note(key, "does nothing: the model has no experts");
-  }
 }
 
 void world_size(RuleContext& context) {
@@ -216,15 +209,34 @@ std::optional<std::int64_t> sequences_of_a_step(const RuleContext& context) {
   return context.integer("micro_batch_size") * (context.world().size / ranks);
 }
 
+// A multiple of `step` near `global` whose micro-batches the pipeline can take.
+std::int64_t nearest_batch(const RuleContext& context, std::int64_t global, std::int64_t step) {
+  const Experiment& experiment = context.experiment();
+  const bool is_interleaved = virtual_pipeline_size(experiment) > 1;
+  Interleaving shape{.ranks = context.integer("pipeline_model_parallel_size")};
+  shape.group = experiment.get_optional_int("microbatch_group_size_per_vp_stage").value_or(shape.ranks);
+  const auto is_legal = [&](std::int64_t micro_batches) {
+    shape.micro_batches = micro_batches;
+    return micro_batches > 0 && (!is_interleaved || shape.is_legal());
+  };
+  const std::int64_t below = global / step;
+  const std::int64_t rest = global % step;
+  const std::int64_t first = below > 0 && rest <= step - rest ? below : below + 1;
+  for (std::int64_t distance = 0; distance <= shape.ranks + shape.group; ++distance) {
+    for (const std::int64_t count : {first - distance, first + distance}) {
+      if (is_legal(count)) return count * step;
+    }
+  }
+  return first * step;
+}
+
 void batch(RuleContext& context) {
   const auto step = sequences_of_a_step(context);
   const std::int64_t global = context.integer("global_batch_size");
   if (!step || global % *step == 0) return;
   if (context.is_on("decrease_batch_size_if_needed") && global >= *step) return;
   const std::int64_t micro = context.integer("micro_batch_size");
-  const std::int64_t below = global / *step * *step;
-  const std::int64_t above = below + *step;
-  const std::int64_t nearest = below > 0 && global - below <= above - global ? below : above;
+  const std::int64_t nearest = nearest_batch(context, global, *step);
   context.report(
       "global_batch_size",
       fmt::format("is not a multiple of micro_batch_size {} x {}", micro, counted(*step / micro, "data-parallel rank")),
@@ -257,8 +269,6 @@ constexpr Rule kRules[] = {
     {"inherited_expert_parallel", "An inherited expert-parallel size follows the number of processes.",
      inherited_expert_parallel},
     {"experts_divide", "Expert-parallel ranks hold equally many experts.", experts_divide},
-    {"expert_ranks_need_experts", "Expert ranks of a model without experts do nothing; said in a note.",
-     expert_ranks_need_experts},
     {"world_size", "The processes divide into the parallel sizes.", world_size},
     {"rank_order", "The order tensor, pipeline, data needs equal data groups of dense layers and experts.", rank_order},
     {"sequence_parallel", "Sequence parallelism needs several tensor ranks; experts on several tensor ranks need it.",

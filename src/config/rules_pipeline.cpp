@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "config/interleaving.hpp"
 #include "config/rules.hpp"
@@ -139,6 +140,15 @@ void prediction_depths(RuleContext& context) {
   }
 }
 
+// The layers, shared evenly by so many entries.
+std::string split_list_text(std::int64_t layers, std::int64_t entries) {
+  std::string text;
+  for (std::int64_t i = 0; i < entries; ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(layers / entries + (i < layers % entries ? 1 : 0));
+  }
+  return fmt::format("for instance {}: [{}]", kSplitList, text);
+}
+
 void manual_split(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::vector<std::int64_t> layers = split_list(experiment);
@@ -149,7 +159,7 @@ void manual_split(RuleContext& context) {
                    {.message = fmt::format("its entries do not divide over {}", setting_text(experiment, kStages)),
                     .expected = fmt::format("a multiple of {} entries", ranks),
                     .found = fmt::format("{} entries", layers.size()),
-                    .nearest = balanced_text(experiment, ranks)});
+                    .nearest = split_list_text(context.integer("num_layers"), ranks)});
     return;
   }
   if (std::any_of(layers.begin(), layers.end(), [](std::int64_t count) { return count < 0 || count > 100'000; })) {
@@ -160,10 +170,20 @@ void manual_split(RuleContext& context) {
   for (const std::int64_t count : layers) sum += count;
   if (sum != context.integer("num_layers")) {
     context.report(kSplitList, fmt::format("places {} layers, but {}", sum, setting_text(experiment, "num_layers")),
-                   fmt::format("{} layers in all", context.integer("num_layers")));
+                   fmt::format("{} layers in all", context.integer("num_layers")),
+                   split_list_text(context.integer("num_layers"), std::ssize(layers)));
     return;
   }
   context.note(kSplitList, fmt::format("the older spelling of {}: {}", kLayout, to_text(*written_layout(experiment))));
+}
+
+constexpr std::string_view kCountedEnds[] = {"account_for_embedding_in_pipeline_split",
+                                             "account_for_loss_in_pipeline_split"};
+
+// Embedding and output layer where they count as layers.
+std::int64_t num_counted_ends(const Experiment& experiment) {
+  return std::count_if(std::begin(kCountedEnds), std::end(kCountedEnds),
+                       [&](std::string_view key) { return experiment.get_bool(key); });
 }
 
 struct Spelling {
@@ -180,7 +200,7 @@ std::vector<Spelling> spellings_of(const Experiment& experiment) {
       spellings.push_back({key, *chunks});
   }
   if (const auto layers = experiment.get_optional_int(kLayersPerChunk)) {
-    const std::int64_t chunks = experiment.get_int("num_layers") / ranks / *layers;
+    const std::int64_t chunks = (experiment.get_int("num_layers") + num_counted_ends(experiment)) / ranks / *layers;
     if (chunks > 1) spellings.push_back({kLayersPerChunk, chunks});
   }
   return spellings;
@@ -213,56 +233,109 @@ void chunks_on_a_rank(RuleContext& context) {
   }
 }
 
+constexpr std::string_view kEndCounts[] = {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"};
+
+// The first and the last rank have a number of layers of their own; the others share what is left.
+struct EndShares {
+  std::int64_t rest = 0;
+  std::int64_t others = 0;
+
+  bool are_even(std::int64_t chunks) const {
+    if (rest < 0) return false;
+    return others == 0 ? rest == 0 : rest % others == 0 && rest / others % chunks == 0;
+  }
+};
+
+EndShares end_shares(const RuleContext& context) {
+  EndShares shares{context.integer("num_layers") + num_counted_ends(context.experiment()), context.integer(kStages)};
+  for (const std::string_view key : kEndCounts) {
+    const auto count = context.experiment().get_optional_int(key);
+    if (!count) continue;
+    shares.rest -= *count;
+    --shares.others;
+  }
+  return shares;
+}
+
+// A layout for the stages that the user's other keys ask for, and which of them it replaces: chunks for which there are
+// not enough layers, and other ways of cutting.
+std::string layout_instead(const RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const std::int64_t ranks = context.integer(kStages);
+  const std::vector<Spelling> spellings = spellings_of(experiment);
+  const std::int64_t chunks = spellings.empty() ? 1 : spellings.front().chunks;
+  const bool fits = ranks * chunks <= context.integer("num_layers");
+  std::string text = balanced_text(experiment, fits ? ranks * chunks : ranks);
+  std::vector<std::string_view> left_out;
+  for (const Spelling& spelling : spellings) {
+    if (!fits) left_out.push_back(spelling.key);
+  }
+  std::copy_if(std::begin(kEndCounts), std::end(kEndCounts), std::back_inserter(left_out),
+               [&](std::string_view key) { return !context.is_null(key); });
+  std::copy_if(std::begin(kCountedEnds), std::end(kCountedEnds), std::back_inserter(left_out),
+               [&](std::string_view key) { return context.is_on(key); });
+  for (const std::string_view key : left_out)
+    text += (key == left_out.front() ? " without " : " and ") + std::string(key);
+  return text;
+}
+
+// A number of layers for `key` that the other ranks and all chunks can live with, nearest to what is there.
+std::string nearest_end_count(const RuleContext& context, std::string_view key) {
+  const std::int64_t chunks = virtual_pipeline_size(context.experiment());
+  const std::int64_t now = context.integer(key);
+  const EndShares shares = end_shares(context);
+  const std::int64_t most = context.integer("num_layers") + now;
+  for (std::int64_t distance = 0; distance <= most; ++distance) {
+    for (const std::int64_t count : {now - distance, now + distance}) {
+      if (count < 0 || count % chunks != 0) continue;
+      if (EndShares{shares.rest + now - count, shares.others}.are_even(chunks))
+        return fmt::format("nearest: {}", count);
+    }
+  }
+  return layout_instead(context);
+}
+
 // Without a layout the layers divide evenly, what first and last stages are promised left aside.
 void even_stages(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::int64_t ranks = context.integer(kStages);
   if (ranks == 1 || !context.is_null(kLayout) || !context.is_null(kSplitList)) return;
-  const auto first = experiment.get_optional_int("decoder_first_pipeline_num_layers");
-  const auto last = experiment.get_optional_int("decoder_last_pipeline_num_layers");
-  const std::int64_t layers = context.integer("num_layers");
-  const std::int64_t pseudo = (context.is_on("account_for_embedding_in_pipeline_split") ? 1 : 0) +
-                              (context.is_on("account_for_loss_in_pipeline_split") ? 1 : 0);
-  const std::int64_t rest = layers + pseudo - first.value_or(0) - last.value_or(0);
-  const std::int64_t stages = ranks - (first ? 1 : 0) - (last ? 1 : 0);
-  if (first || last) {
-    const std::string_view key = last ? "decoder_last_pipeline_num_layers" : "decoder_first_pipeline_num_layers";
-    if (rest < 0 || (stages == 0 ? rest != 0 : rest % stages != 0)) {
-      context.report(key,
-                     fmt::format("leaves {} layers for the other {} stages of {}", rest, stages,
-                                 setting_text(experiment, kStages)),
-                     "what the other stages can share evenly", balanced_text(experiment, ranks));
-    }
+  const EndShares shares = end_shares(context);
+  if (shares.others < ranks) {
+    const std::string_view key = experiment.is_null(kEndCounts[1]) ? kEndCounts[0] : kEndCounts[1];
+    if (shares.are_even(1)) return;
+    context.report(key,
+                   fmt::format("leaves {} layers for the other {} stages of {}", shares.rest, shares.others,
+                               setting_text(experiment, kStages)),
+                   "what the other stages can share evenly", nearest_end_count(context, key));
     return;
   }
-  if (rest % ranks != 0) {
+  if (shares.rest % ranks != 0) {
+    const std::int64_t pseudo = num_counted_ends(experiment);
     const std::string extra = pseudo > 0 ? fmt::format(" (and {} for embedding and loss)", pseudo) : "";
     context.report(kStages, fmt::format("does not divide {}{}", setting_text(experiment, "num_layers"), extra),
-                   "a divisor, or a layout", balanced_text(experiment, ranks));
+                   "a divisor, or a layout", layout_instead(context));
   }
 }
 
 // The first and the last rank have a number of layers of their own; the chunks of every rank share its layers evenly.
-void uneven_chunks(RuleContext& context, std::int64_t chunks, std::int64_t pseudo) {
+void uneven_chunks(RuleContext& context, std::int64_t chunks) {
   const Experiment& experiment = context.experiment();
-  constexpr std::string_view kCounts[] = {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"};
-  std::int64_t rest = context.integer("num_layers") + pseudo;
-  std::int64_t others = context.integer(kStages);
-  for (const std::string_view key : kCounts) {
+  const EndShares shares = end_shares(context);
+  if (!shares.are_even(1)) return;  // which has been told
+  for (const std::string_view key : kEndCounts) {
     const auto count = experiment.get_optional_int(key);
-    if (!count) continue;
-    rest -= *count;
-    --others;
-    if (*count % chunks == 0) continue;
+    if (!count || *count % chunks == 0) continue;
     context.report(key, fmt::format("does not divide over the {} chunks of its rank", chunks), "a multiple",
-                   fmt::format("nearest: {}", std::max<std::int64_t>(*count / chunks, 1) * chunks));
+                   nearest_end_count(context, key));
     return;
   }
-  if (others == 0 || rest % others != 0 || rest / others % chunks == 0) return;
-  context.report(experiment.is_null(kCounts[1]) ? kCounts[0] : kCounts[1],
+  if (shares.are_even(chunks)) return;
+  const std::string_view key = experiment.is_null(kEndCounts[1]) ? kEndCounts[0] : kEndCounts[1];
+  context.report(key,
                  fmt::format("leaves {} layers for each other rank, which do not divide over its {} chunks",
-                             rest / others, chunks),
-                 "what the other ranks can share evenly", balanced_text(experiment, context.integer(kStages) * chunks));
+                             shares.rest / shares.others, chunks),
+                 "what the other ranks can share evenly", nearest_end_count(context, key));
 }
 
 void even_chunks(RuleContext& context) {
@@ -270,22 +343,23 @@ void even_chunks(RuleContext& context) {
   const std::int64_t ranks = context.integer(kStages);
   if (ranks == 1 || !context.is_null(kLayout) || !context.is_null(kSplitList)) return;
   const std::int64_t layers = context.integer("num_layers");
+  const std::int64_t all = layers + num_counted_ends(experiment);
+  const bool is_uneven = !context.is_null(kEndCounts[0]) || !context.is_null(kEndCounts[1]);
   if (const auto per_chunk = experiment.get_optional_int(kLayersPerChunk);
-      per_chunk && layers % ranks == 0 && layers / ranks % *per_chunk != 0) {
-    context.report(kLayersPerChunk, fmt::format("does not divide the {} layers of a rank", layers / ranks), "a divisor",
-                   fmt::format("nearest: {}", nearest_divisor(layers / ranks, *per_chunk)));
+      per_chunk && !is_uneven && all % ranks == 0 && all / ranks % *per_chunk != 0) {
+    context.report(kLayersPerChunk, fmt::format("does not divide the {} layers of a rank", all / ranks), "a divisor",
+                   fmt::format("nearest: {}", nearest_divisor(all / ranks, *per_chunk)));
     return;
   }
   const std::int64_t chunks = virtual_pipeline_size(experiment);
-  const bool is_uneven =
-      !context.is_null("decoder_first_pipeline_num_layers") || !context.is_null("decoder_last_pipeline_num_layers");
-  const std::int64_t pseudo = (context.is_on("account_for_embedding_in_pipeline_split") ? 1 : 0) +
-                              (context.is_on("account_for_loss_in_pipeline_split") ? 1 : 0);
-  if (is_uneven) return uneven_chunks(context, chunks, pseudo);
-  if (chunks == 1 || (layers + pseudo) % ranks != 0 || (layers + pseudo) / ranks % chunks == 0) return;
-  const std::string_view key = spellings_of(experiment).front().key;
-  context.report(key, fmt::format("does not divide the {} layers of a rank", (layers + pseudo) / ranks),
-                 "a divisor, or a layout", balanced_text(experiment, ranks * chunks));
+  if (is_uneven) return uneven_chunks(context, chunks);
+  if (chunks == 1 || all % ranks != 0 || all / ranks % chunks == 0) return;
+  const bool fits = ranks * chunks <= layers && all == layers;
+  context.report(spellings_of(experiment).front().key,
+                 fmt::format("does not divide the {} layers of a rank", all / ranks),
+                 fits ? "a divisor, or a layout" : "a divisor",
+                 fits ? balanced_text(experiment, ranks * chunks)
+                      : fmt::format("nearest: {}", nearest_divisor(all / ranks, chunks)));
 }
 
 void interleaving_ranks(RuleContext& context) {
@@ -320,6 +394,22 @@ void interleaving(RuleContext& context) {
       fmt::format("nearest: {} micro-batches, global_batch_size {}", nearest, nearest * sequences));
 }
 
+std::string chunk_text(std::int64_t chunks) {
+  return fmt::format("{} chunk{}", chunks, chunks == 1 ? "" : "s");
+}
+
+// How the user who wrote the chunks in this way writes another number of them.
+std::string chunk_remedy(const Experiment& experiment, std::int64_t wanted) {
+  const std::int64_t ranks = experiment.get_int(kStages);
+  if (!experiment.is_null(kLayout)) return balanced_text(experiment, ranks * wanted);
+  const std::vector<Spelling> spellings = spellings_of(experiment);
+  if (wanted == 1 && !spellings.empty()) return fmt::format("write {}: null", spellings.front().key);
+  const std::string_view key = spellings.empty() ? kChunks : spellings.front().key;
+  if (key != kLayersPerChunk) return fmt::format("write {}: {}", key, wanted);
+  const std::int64_t layers = experiment.get_int("num_layers") / ranks / wanted;
+  return fmt::format("write {}: {}", key, std::max<std::int64_t>(layers, 1));
+}
+
 void schedule(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::int64_t chunks = virtual_pipeline_size(experiment);
@@ -329,9 +419,9 @@ void schedule(RuleContext& context) {
   if (chunks == wanted) return;
   context.report("pp_algorithm",
                  {.message = fmt::format("{} takes {} chunk{} on each rank", name, wanted, wanted == 1 ? "" : "s"),
-                  .expected = fmt::format("{} {}", kChunks, wanted == 1 ? "null" : "2"),
-                  .found = std::to_string(chunks),
-                  .nearest = chunks > 2 || wanted == 2 ? "" : "or pp_algorithm: 1f1b-interleaved"});
+                  .expected = chunk_text(wanted),
+                  .found = chunk_text(chunks),
+                  .nearest = chunk_remedy(experiment, wanted)});
 }
 
 // The older runtime computes weight gradients late, in buffers that nobody else may touch meanwhile.
@@ -362,8 +452,9 @@ void zero_bubble_chunks(RuleContext& context) {
   context.report(wanted == 2 ? "zero_bubble_v_schedule" : "patch_zero_bubble",
                  {.message = wanted == 2 ? "the V-shaped schedule has two chunks on each rank"
                                          : "the zero-bubble schedule has one chunk on each rank",
-                  .expected = fmt::format("{} {}", kChunks, wanted == 2 ? "2" : "null"),
-                  .found = std::to_string(chunks)});
+                  .expected = chunk_text(wanted),
+                  .found = chunk_text(chunks),
+                  .nearest = chunk_remedy(context.experiment(), wanted)});
 }
 
 void pipeline_dump(RuleContext& context) {

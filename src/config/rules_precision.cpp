@@ -93,9 +93,6 @@ void optimizer_types(RuleContext& context) {
   if (experiment.get_string("main_params_dtype") != "fp32" && !is_narrow) {
     context.report("main_params_dtype", "fp32 weights are their own master weights", "fp32", "or set bf16");
   }
-  if (context.is_on("grad_reduce_in_bf16") && !is_narrow) {
-    context.note("grad_reduce_in_bf16", "not read: weights and activations are fp32", "bf16");
-  }
 }
 
 void muon_steps(RuleContext& context) {
@@ -110,31 +107,6 @@ void muon_steps(RuleContext& context) {
   if (type == "quintic" && steps % 5 != 0) refuse("a multiple of 5: its coefficients are five rows");
   if (type == "aol" && steps % 4 != 0) refuse("a multiple of 4: its coefficients are four rows");
   if (type == "polar_express" && steps < 8) refuse("at least 8: its coefficients are eight rows");
-}
-
-// A key of an optimizer that the run does not have changes nothing.
-void optimizer_details(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const std::string kind = experiment.get_string("optimizer");
-  const bool is_muon = kind.find("muon") != std::string::npos;
-  const std::string of_vectors = is_muon ? experiment.get_string("muon_scalar_optimizer") : kind;
-  std::vector<std::string_view> unread;
-  if (kind != "sgd") unread.push_back("sgd_momentum");
-  if (of_vectors != "lion") unread.insert(unread.end(), {"lion_beta1", "lion_beta2"});
-  if (of_vectors != "adam") unread.insert(unread.end(), {"adam_beta1", "adam_beta2", "adam_eps"});
-  if (!is_muon) {
-    unread.insert(unread.end(),
-                  {"muon_momentum", "muon_use_nesterov", "muon_split_qkv", "muon_num_ns_steps", "muon_scale_mode",
-                   "muon_extra_scale_factor", "muon_coefficient_type", "muon_scalar_optimizer"});
-  }
-  for (const std::string_view key : unread) {
-    if (context.is_wanted(key)) context.note(key, fmt::format("not read: the optimizer is {}", kind), "optimizer");
-  }
-}
-
-void loss_scale(RuleContext& context) {
-  if (context.is_null("loss_scale") || context.is_on("fp16")) return;
-  context.note("loss_scale", "not read: only fp16 scales its loss", "fp16");
 }
 
 void loss_scale_range(RuleContext& context) {
@@ -184,8 +156,6 @@ constexpr Rule kRules[] = {
     {"optimizer_types", "Optimizer states in other types need the precision-aware, distributed optimizer.",
      optimizer_types},
     {"muon_steps", "Muon's iteration takes as many steps as its coefficients are made for.", muon_steps},
-    {"optimizer_details", "Keys of other optimizers are not read; said in a note.", optimizer_details},
-    {"loss_scale", "Only fp16 scales its loss; said in a note.", loss_scale},
     {"loss_scale_range", "The loss scale starts no lower than it may fall.", loss_scale_range},
     {"residual_type", "fp32 residuals stand beside bf16 or fp16.", residual_type},
     {"deterministic", "Deterministic runs do without fused loss, fused router and tensor overlap.", deterministic},

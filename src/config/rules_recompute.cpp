@@ -80,16 +80,8 @@ void recompute_full(RuleContext& context) {
 void recompute_selective(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::string kind = experiment.get_optional_string("recompute_granularity").value_or("");
-  if (kind == "full") return;
-  const std::vector<Demand> needs = {{"recompute_method", {}}, {"recompute_num_layers", {}}};
-  if (kind == "selective") {
-    context.demand("recompute_granularity", needs);
-    return;
-  }
-  for (const Demand& need : needs) {
-    if (context.is_null(need.key) || !context.is_wanted(need.key)) continue;
-    context.note(need.key, "not read: recompute_granularity is null", "recompute_granularity");
-  }
+  if (kind != "selective") return;
+  context.demand("recompute_granularity", {{"recompute_method", {}}, {"recompute_num_layers", {}}});
 }
 
 void recompute_modules(RuleContext& context) {

@@ -204,6 +204,10 @@ std::optional<TypeFault> outside_allowed(const Value& value, const Node& node, c
   for (const Value& candidate : candidates) {
     const std::string& text = std::get<std::string>(candidate.data);
     if (std::find(words.begin(), words.end(), text) != words.end()) continue;
+    if (key.type == KeyType::kTextList && text.find(',') != std::string::npos) {
+      return TypeFault{"not an allowed value", expected_text(key), fmt::format("'{}'", text),
+                       fmt::format("a list stands in brackets: [{}]", text)};
+    }
     return TypeFault{"not an allowed value", expected_text(key), fmt::format("'{}'", text), nearest_word(text, words)};
   }
   return std::nullopt;

@@ -18,8 +18,8 @@ std::optional<std::string> first_nonfinite(const nn::ParameterStore& parameters,
 
 void reduce_gradients(nn::ParameterStore& parameters, const comm::Groups& groups) {
   for (const auto& parameter : parameters.all()) {
+    if (!parameter->is_trained()) continue;
     at::Tensor& gradient = parameter->gradient();
-    if (!gradient.defined()) continue;
     const bool is_expert = parameter->descriptor.reduction == model::GradReduction::kExpertDataParallel;
     (is_expert ? groups.expert_data : groups.data).all_reduce_sum(gradient);
     if (parameter->descriptor.shards.empty() &&
@@ -35,7 +35,7 @@ void global_gradient_square_sum(const nn::ParameterStore& parameters, const comm
   PRIMUS_CHECK(groups.tensor.size() == 1 && groups.pipeline.size() == 1, "the norm of a split model");
   square_sum_1.zero_();
   for (const auto& parameter : parameters.all()) {
-    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->gradient(), square_sum_1);
+    if (parameter->is_trained()) ops::add_sum_of_squares(parameter->gradient(), square_sum_1);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "base/philox.hpp"
 #include "engine/matrix_rules.hpp"
 #include "ops/allocator.hpp"
+#include "ops/host_copy.hpp"
 
 namespace primus::engine {
 namespace {
@@ -43,11 +44,13 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
     gate->rates_2 = at::zeros_like(gate_.rates_2);
   }
   for (const auto& parameter : parameters.all()) {
-    if (!parameter->gradient().defined()) continue;
-    State state{parameter.get(), spec.rule(parameter->descriptor), {}};
+    if (!parameter->is_trained()) continue;
+    State state{parameter.get(), spec.rule(parameter->descriptor), {}, {}, {}};
     if (const double factor = spec.rate_factor(parameter->descriptor); factor != 1.0) scaled_rate_factor_ = factor;
     const at::Tensor& weight = parameter->weight;
-    if (policy.has_master_copy()) {
+    if (policy.master_form == model::MasterForm::kBesideWeight) {
+      state.low_bits = at::zeros(weight.sizes(), weight.options().dtype(at::kShort));
+    } else if (policy.has_master_copy()) {
       state.stored.master = ops::make_state(weight, policy.master);
     }
     state.stored.first_moment = ops::make_state(weight, policy.first_moment);
@@ -68,6 +71,7 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
 
 void Optimizer::take_masters() {
   for (State& state : states_) {
+    if (state.low_bits.defined()) state.low_bits.zero_();
     ops::StoredState& master = state.stored.master;
     if (!master.is_held()) continue;
     const at::Tensor& weight = state.parameter->weight;
@@ -87,6 +91,10 @@ std::vector<StateTensor> Optimizer::state_tensors() const {
     if (stored.scale_B.defined()) tensors.push_back({name, part, StateTensor::Holds::kScales, stored.scale_B});
   };
   for (const State& state : states_) {
+    if (state.low_bits.defined()) {
+      tensors.push_back({state.parameter->descriptor.name, StateTensor::Part::kMaster, StateTensor::Holds::kValues,
+                         state.parameter->weight, state.low_bits});
+    }
     add(state, StateTensor::Part::kMaster, state.stored.master);
     add(state, StateTensor::Part::kFirstMoment, state.stored.first_moment);
     add(state, StateTensor::Part::kSecondMoment, state.stored.second_moment);
@@ -118,13 +126,17 @@ const ops::UpdateGate& Optimizer::gate_of(const nn::Parameter& parameter) const 
 }
 
 void Optimizer::set_rates(const StepRates& rates) {
-  std::array<double, 2> values = {rates.learning_rate, rates.weight_decay};
-  gate_.rates_2.copy_(at::from_blob(values.data(), {2}, at::kDouble));
-  values[0] = rates.end_learning_rate.value_or(rates.learning_rate);
-  end_gate_.rates_2.copy_(at::from_blob(values.data(), {2}, at::kDouble));
   has_end_rate_ = rates.end_learning_rate.has_value();
-  values[0] = rates.learning_rate * scaled_rate_factor_;
-  scaled_gate_.rates_2.copy_(at::from_blob(values.data(), {2}, at::kDouble));
+  const at::Device device = gate_.rates_2.device();
+  const auto write = [&](double learning_rate, at::Tensor& rates_2) {
+    const at::Tensor values = ops::staging({2}, at::kDouble, device);
+    values.data_ptr<double>()[0] = learning_rate;
+    values.data_ptr<double>()[1] = rates.weight_decay;
+    rates_2.copy_(values, /*non_blocking=*/true);
+  };
+  write(rates.learning_rate, gate_.rates_2);
+  write(rates.end_learning_rate.value_or(rates.learning_rate), end_gate_.rates_2);
+  write(rates.learning_rate * scaled_rate_factor_, scaled_gate_.rates_2);
 }
 
 at::Tensor Optimizer::muon_step(State& state, const at::Tensor& gradient, std::int64_t num_steps) {
@@ -184,6 +196,10 @@ void Optimizer::update(State& state) {
     return ops::stored_update(element_rule(state.rule), options, gate, decays, state.parameter->gradient(),
                               state.stored, weight);
   }
+  if (state.low_bits.defined()) {
+    return ops::adamw_halves_step(options, gate, decays, state.parameter->gradient(), state.low_bits,
+                                  state.stored.first_moment.values, state.stored.second_moment.values, weight);
+  }
   at::Tensor& master = state.stored.master.is_held() ? state.stored.master.values : weight;
   ops::adamw_step(options, gate, decays, state.parameter->gradient(), master, state.stored.first_moment.values,
                   state.stored.second_moment.values, weight);
@@ -193,6 +209,7 @@ void Optimizer::scale_rows(nn::Parameter& parameter, std::int64_t first, std::in
   const auto own =
       std::find_if(states_.begin(), states_.end(), [&](const State& state) { return state.parameter == &parameter; });
   PRIMUS_CHECK(own != states_.end(), "{} is not trained", parameter.descriptor.name);
+  PRIMUS_CHECK(!own->low_bits.defined(), "{}: rows of a master in halves", parameter.descriptor.name);
   ops::StoredState& stored = own->stored.master;
   if (!stored.is_held()) {
     parameter.weight.narrow(0, first, count).mul_(factor);

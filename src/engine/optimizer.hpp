@@ -30,6 +30,7 @@ struct StateTensor {
   } part;
   enum class Holds { kValues, kScales } holds;
   at::Tensor tensor;
+  at::Tensor low_bits = {};  // defined: `tensor` is the weight, and both are halves of an fp32 value
 };
 
 class Optimizer {
@@ -38,7 +39,7 @@ class Optimizer {
   /// GPU: adam with fp32 gradients, masters and moments only (train/device_support.hpp says so to the user).
   Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy& policy, const model::OptimizerSpec& spec);
 
-  /// For the steps to come. Waits for the device, so call it before a step's work is begun.
+  /// For the steps that are begun from now on.
   void set_rates(const StepRates& rates);
 
   /// One update of every trained parameter from its gradient, unless the loss or the gradients' norm is not finite:
@@ -69,6 +70,7 @@ class Optimizer {
     nn::Parameter* parameter;
     model::OptimizerKind rule;
     ops::UpdateState stored;
+    at::Tensor low_bits;  // of the master, where the policy holds it beside the weight
     ops::SoapState soap;  // where the rule is SOAP
   };
 

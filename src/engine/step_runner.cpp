@@ -45,7 +45,8 @@ StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& setting
       parameters_(parameters),
       optimizer_(optimizer),
       scaler_(settings.loss_scale),
-      rerun_(settings.rerun) {}
+      rerun_(settings.rerun),
+      halt_1_(at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()))) {}
 
 nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode) const {
   return {.mode = mode,
@@ -76,7 +77,13 @@ void StepRunner::begin(Running& running, std::size_t num_micro_batches) {
   const auto scalar = at::TensorOptions(at::kDouble).device(parameters_.device());
   running.loss_sum = at::zeros({1 + spec_.num_mtp_layers}, scalar);
   running.square_sum = at::zeros({1}, scalar);
-  parameters_.zero_main_gradients();
+  if (settings_.after_nonfinite == AfterNonFinite::kHalt) running.loss_sum.narrow(0, 0, 1).add_(halt_1_);
+  // One micro-batch: gradients appear as backward reaches a layer and take the place of freed activations. They stay
+  // until the next step begins, so that a step that is not finite can be explained.
+  const bool is_released = parameters_.device().is_cuda() && num_micro_batches == 1;
+  // Recordings of more than one hold the addresses of resident gradients.
+  if (is_released) std::erase_if(recordings_, [](const auto& recording) { return recording.first > 1; });
+  parameters_.begin_gradients(is_released ? nn::GradientMemory::kReleased : nn::GradientMemory::kResident);
   model_.begin_step();
   if (running.input->observer != nullptr) running.input->observer->begin_step();
 }
@@ -105,33 +112,50 @@ void StepRunner::compute(Running& running, const std::vector<schedule::Action>& 
   running.result.rerun = verdict;
 }
 
-StepResult StepRunner::run(const std::vector<schedule::Action>& actions, const StepInput& input) {
-  Running running;
-  running.input = &input;
+void StepRunner::launch(Running& running, const std::vector<schedule::Action>& actions) {
+  begin(running, running.input->micro_batches.size());
+  compute(running, actions);
+  if (running.input->observer != nullptr) running.input->observer->gradients_ready();
+  if (std::any_of(actions.begin(), actions.end(), is_optimizer_step)) optimizer_step(running);
+}
+
+void StepRunner::submit(const std::vector<schedule::Action>& actions, const StepInput& input) {
   optimizer_.set_rates(input.rates);
-  begin(running, input.micro_batches.size());
   const bool has_weight_grad = std::any_of(actions.begin(), actions.end(), [](const schedule::Action& action) {
     return action.kind == schedule::ActionKind::kWeightGrad;
   });
   timing_ = has_weight_grad ? nn::WeightGradTiming::kDeferred : nn::WeightGradTiming::kWithBackward;
+  if (Recording* recording = recording_for(actions, input)) {
+    replay(*recording, input);
+    under_way_.push_back(begin_read_back(recording->running, input));
+    return;
+  }
+  Running running;
+  running.input = &input;
   try {
-    compute(running, actions);
-    if (input.observer != nullptr) input.observer->gradients_ready();
-    if (std::any_of(actions.begin(), actions.end(), is_optimizer_step)) optimizer_step(running);
-    // The only wait of a step: by now the device has all of it, the gated update included.
-    read_back(running);
+    launch(running, actions);
+    under_way_.push_back(begin_read_back(running, input));
   } catch (const NonFiniteError& error) {
-    running.result.loss = running.result.grad_norm = std::numeric_limits<double>::quiet_NaN();
+    UnderWay ended{.result = std::move(running.result), .copy = std::nullopt, .depth_num_tokens = {}};
+    ended.result.loss = ended.result.grad_norm = std::numeric_limits<double>::quiet_NaN();
     std::string reason = error.what();
     if (const auto weight = first_nonfinite_weight(parameters_)) {
       reason += fmt::format("; the first parameter with such a value is {}", *weight);
     }
-    skip(running.result, std::move(reason));
+    skip(ended.result, std::move(reason));
+    under_way_.push_back(std::move(ended));
   }
-  running.result.loss_scale = scaler_.scale();
-  const bool is_good = running.result.outcome == StepOutcome::kUpdated;
+}
+
+StepResult StepRunner::collect() {
+  PRIMUS_CHECK(!under_way_.empty(), "no step is under way");
+  UnderWay step = std::move(under_way_.front());
+  under_way_.pop_front();
+  if (step.copy) read_back(step);
+  step.result.loss_scale = scaler_.scale();
+  const bool is_good = step.result.outcome == StepOutcome::kUpdated;
   scaler_.update(is_good ? LossScaler::Step::kGood : LossScaler::Step::kOverflow);
-  return std::move(running.result);
+  return std::move(step.result);
 }
 
 void StepRunner::walk(Running& running, const std::vector<schedule::Action>& actions) {
@@ -176,6 +200,7 @@ void StepRunner::weight_grad(Running& running, schedule::MicroBatch micro_batch)
 }
 
 void StepRunner::finish(Running& running) {
+  parameters_.complete_gradients();
   reduce_gradients(parameters_, groups_);
   groups_.data.all_reduce_sum(running.loss_sum);
   if (scaler_.scale() != 1.0) unscale_gradients();
@@ -184,7 +209,7 @@ void StepRunner::finish(Running& running) {
 
 void StepRunner::unscale_gradients() {
   for (const auto& parameter : parameters_.all()) {
-    if (parameter->gradient().defined()) parameter->gradient().mul_(1.0 / scaler_.scale());
+    if (parameter->is_trained()) parameter->gradient().mul_(1.0 / scaler_.scale());
   }
 }
 
@@ -208,53 +233,59 @@ std::string StepRunner::describe_nonfinite(const StepResult& result) const {
 }
 
 void StepRunner::optimizer_step(Running& running) {
-  optimizer_.step(running.loss_sum.narrow(0, 0, 1), running.square_sum, settings_.clip_grad);
+  const at::Tensor loss_1 = running.loss_sum.narrow(0, 0, 1);
+  optimizer_.step(loss_1, running.square_sum, settings_.clip_grad);
+  for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) {
+    routed.moe->router().update_bias(groups_.data, optimizer_.gate().proceed_1);
+  }
+  if (settings_.after_nonfinite == AfterNonFinite::kHalt) halt_1_.copy_(loss_1.add(running.square_sum).mul_(0.0));
 }
 
-void StepRunner::read_back(Running& running) {
-  StepResult& result = running.result;
-  const at::Tensor sums = at::cat({running.loss_sum, running.square_sum}).to(at::kCPU);
-  const std::span<const double> sum(sums.const_data_ptr<double>(), static_cast<std::size_t>(sums.numel()));
-  result.loss = sum.front() / running.input->num_tokens;
-  result.grad_norm = std::sqrt(sum.back());
-  for (std::size_t depth = 0; depth + 2 < sum.size(); ++depth) {
-    result.mtp_losses.push_back(sum[depth + 1] / running.input->depth_num_tokens.at(depth));
-  }
-  collect_router_metrics(result, running.input->micro_batches.size());
-  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
-    for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) routed.moe->router().update_bias(groups_.data);
-    if (spec_.qk_clip) {
-      model_.clip_logits(*spec_.qk_clip,
-                         [&](nn::Parameter& parameter, std::int64_t first, std::int64_t count, double factor) {
-                           optimizer_.scale_rows(parameter, first, count, factor);
-                         });
-    }
-    return;
-  }
-  skip(result, describe_nonfinite(result));
-}
-
-void StepRunner::collect_router_metrics(StepResult& result, std::size_t num_micro_batches) {
-  std::vector<int> layers;
+StepRunner::UnderWay StepRunner::begin_read_back(const Running& running, const StepInput& input) {
+  std::vector<at::Tensor> tensors = {at::cat({running.loss_sum, running.square_sum})};
   std::vector<at::Tensor> counts;
   std::vector<at::Tensor> losses;
-  std::int64_t num_passes = 0;
   for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) {
-    layers.push_back(routed.layer);
     counts.push_back(routed.moe->metrics().tokens_per_expert_E);
     losses.push_back(routed.moe->metrics().loss_4);
-    num_passes += routed.num_passes;
   }
-  if (layers.empty()) return;
-  // One copy for all layers: each would be a wait of its own on a GPU.
-  const at::Tensor counts_LE = at::cat(counts).to(at::kCPU);
+  // One copy for all layers.
+  if (!counts.empty()) tensors.insert(tensors.end(), {at::cat(counts), at::cat(losses).to(at::kDouble)});
+  return {.result = running.result,
+          .copy = ops::HostCopy(tensors),
+          .num_tokens = input.num_tokens,
+          .depth_num_tokens = input.depth_num_tokens,
+          .num_micro_batches = input.micro_batches.size()};
+}
+
+void StepRunner::read_back(UnderWay& step) {
+  StepResult& result = step.result;
+  const std::vector<at::Tensor>& values = step.copy->wait();
+  const std::span<const double> sum(values[0].const_data_ptr<double>(), static_cast<std::size_t>(values[0].numel()));
+  result.loss = sum.front() / step.num_tokens;
+  result.grad_norm = std::sqrt(sum.back());
+  for (std::size_t depth = 0; depth + 2 < sum.size(); ++depth) {
+    result.mtp_losses.push_back(sum[depth + 1] / step.depth_num_tokens.at(depth));
+  }
+  if (values.size() > 1) collect_router_metrics(step, values[1], values[2]);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) return skip(result, describe_nonfinite(result));
+  if (!spec_.qk_clip) return;
+  model_.clip_logits(*spec_.qk_clip, [&](nn::Parameter& parameter, std::int64_t first, std::int64_t count,
+                                         double factor) { optimizer_.scale_rows(parameter, first, count, factor); });
+}
+
+void StepRunner::collect_router_metrics(UnderWay& step, const at::Tensor& counts_LE, const at::Tensor& loss_4L) {
+  StepResult& result = step.result;
+  const std::vector<nn::Model::RoutedLayer> layers = model_.routed_layers();
+  std::int64_t num_passes = 0;
   const std::int64_t num_experts = counts_LE.numel() / std::ssize(layers);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto* first = counts_LE.data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
-    result.expert_loads.push_back(expert_load(layers[i], {first, static_cast<std::size_t>(num_experts)}));
+    num_passes += layers[i].num_passes;
+    const auto* first = counts_LE.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
+    result.expert_loads.push_back(expert_load(layers[i].layer, {first, static_cast<std::size_t>(num_experts)}));
   }
-  const at::Tensor loss_L4 = at::cat(losses).to(at::kDouble).to(at::kCPU).view({std::ssize(layers), -1});
-  const double count = static_cast<double>(num_passes) * static_cast<double>(num_micro_batches);
+  const at::Tensor loss_L4 = loss_4L.view({std::ssize(layers), -1});
+  const double count = static_cast<double>(num_passes) * static_cast<double>(step.num_micro_batches);
   const auto mean = [&](int loss) { return loss_L4.select(1, loss).sum().item<double>() / count; };
   const model::RouterLosses& coefficients = spec_.moe->router.losses;
   double num_ways = 0.0;

@@ -1,6 +1,8 @@
 #pragma once
 // Runs one training step: walks a rank's actions of a Schedule. It knows micro-batches, gradients and the optimizer,
 // not data files, logs or learning-rate curves.
+#include <deque>
+#include <map>
 #include <span>
 
 #include "engine/loss_scaler.hpp"
@@ -8,9 +10,18 @@
 #include "engine/rerun.hpp"
 #include "model/recompute.hpp"
 #include "nn/model.hpp"
+#include "ops/host_copy.hpp"
+#include "ops/recorder.hpp"
 #include "schedule/schedule.hpp"
 
 namespace primus::engine {
+
+/// How a GPU gets its work: kernel by kernel, or a step's kernels recorded once and then replayed.
+enum class Launch { kOneByOne, kRecorded };
+
+/// What happens after a step that is not finite: the next ones update again, or none does any more, not even one that
+/// was begun before the host knew.
+enum class AfterNonFinite { kGoOn, kHalt };
 
 /// What stays the same over a run.
 struct StepSettings {
@@ -22,6 +33,8 @@ struct StepSettings {
   model::RecomputeSpec recompute;
   LossScaleSettings loss_scale;
   RerunSettings rerun;
+  Launch launch = Launch::kOneByOne;
+  AfterNonFinite after_nonfinite = AfterNonFinite::kGoOn;
 };
 
 struct StepInput {
@@ -67,7 +80,15 @@ class StepRunner {
 
   /// Walk the actions. The update is gated on the device: it happens only if loss and gradients are finite (decision
   /// 16); a step that meets NaN on the way there may end at once, also skipped.
-  StepResult run(const std::vector<schedule::Action>& actions, const StepInput& input);
+  StepResult run(const std::vector<schedule::Action>& actions, const StepInput& input) {
+    submit(actions, input);
+    return collect();
+  }
+
+  /// The same in two halves: give the device a step's work, and take the result of the oldest step that has not been
+  /// taken. Nothing in submit waits for a GPU; the input's tensors may go when it returns.
+  void submit(const std::vector<schedule::Action>& actions, const StepInput& input);
+  StepResult collect();
 
   /// Masked sum of losses of one micro-batch of `num_sequences`; changes nothing (D7).
   double evaluate(const nn::MicroBatchInput& input, std::int64_t num_sequences);
@@ -90,6 +111,31 @@ class StepRunner {
     StepResult result;
   };
 
+  /// A step whose result is on its way.
+  struct UnderWay {
+    StepResult result;
+    std::optional<ops::HostCopy> copy;  // sums, router counts, router losses; none: the step ended early
+    double num_tokens = 1.0;
+    std::vector<double> depth_num_tokens;
+    std::size_t num_micro_batches = 0;
+  };
+
+  /// A step of so many micro-batches as recorded pieces (recorded_step.cpp).
+  struct Recording {
+    std::unique_ptr<ops::Recorder> recorder;
+    std::vector<nn::MicroBatchInput> micro_batches;  // the same tensors for each, which replays read
+    StepInput input;
+    Running running;
+    std::size_t first = 0, further = 0, last = 0;  // pieces: up to the first backward; another micro-batch; the update
+  };
+
+  /// The recording that does this step, made now if the step is warm; nullptr: it is launched kernel by kernel.
+  Recording* recording_for(const std::vector<schedule::Action>& actions, const StepInput& input);
+  Recording& record(const StepInput& input);
+  void replay(Recording& recording, const StepInput& input);
+  void launch(Running& running, const std::vector<schedule::Action>& actions);
+  UnderWay begin_read_back(const Running& running, const StepInput& input);
+
   void begin(Running& running, std::size_t num_micro_batches);
   /// Everything but the optimizer's step, a second time where the first result asks for it.
   void compute(Running& running, const std::vector<schedule::Action>& actions);
@@ -100,10 +146,10 @@ class StepRunner {
   void finish(Running& running);
   void unscale_gradients();
   void optimizer_step(Running& running);
-  void read_back(Running& running);
+  void read_back(UnderWay& step);
   void skip(StepResult& result, std::string reason) const;
   std::string describe_nonfinite(const StepResult& result) const;
-  void collect_router_metrics(StepResult& result, std::size_t num_micro_batches);
+  void collect_router_metrics(UnderWay& step, const at::Tensor& counts_LE, const at::Tensor& loss_4L);
   nn::StepContext context(const nn::MicroBatchInput& input, nn::Mode mode) const;
   nn::StepContext training_context(const Running& running, std::size_t micro_batch) const;
 
@@ -118,6 +164,10 @@ class StepRunner {
   LossScaler scaler_;
   Rerun rerun_;
   nn::WeightGradTiming timing_ = nn::WeightGradTiming::kWithBackward;
+  at::Tensor halt_1_;  // fp64: 0, or NaN once a step was not finite and none shall follow it
+  std::deque<UnderWay> under_way_;
+  std::map<std::size_t, Recording> recordings_;  // by number of micro-batches
+  std::map<std::size_t, int> num_launched_;      // steps of so many micro-batches
 };
 
 }  // namespace primus::engine

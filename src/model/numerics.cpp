@@ -34,6 +34,12 @@ NumericPolicy numeric_policy(const config::Experiment& experiment) {
   return policy;
 }
 
+NumericPolicy gpu_policy(NumericPolicy policy) {
+  const bool fits = policy.parameters == DType::kBFloat16 && policy.master == DType::kFloat32;
+  if (fits) policy.master_form = MasterForm::kBesideWeight;
+  return policy;
+}
+
 NumericPolicy float64_policy() {
   return {.parameters = DType::kFloat64,
           .activations = DType::kFloat64,
@@ -43,6 +49,7 @@ NumericPolicy float64_policy() {
           .router = DType::kFloat64,
           .main_gradients = DType::kFloat64,
           .master = DType::kFloat64,
+          .master_form = MasterForm::kWhole,
           .first_moment = DType::kFloat64,
           .second_moment = DType::kFloat64};
 }

@@ -139,7 +139,9 @@ std::int64_t rule_bytes(OptimizerKind rule, const NumericPolicy& policy, const s
   std::int64_t bytes = state_bytes(policy.first_moment, count);
   if (has_second_moment(rule)) bytes += state_bytes(policy.second_moment, count);
   if (rule == OptimizerKind::kSoap) bytes += part_of(basis_bytes(shape, policy), parts);
-  return bytes + (policy.has_master_copy() ? state_bytes(policy.master, count) : 0);
+  if (!policy.has_master_copy()) return bytes;
+  const bool is_beside = policy.master_form == MasterForm::kBesideWeight;
+  return bytes + (is_beside ? count * std::int64_t{sizeof(std::int16_t)} : state_bytes(policy.master, count));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ void AttentionCore::backward(const Tensor& dcontext_BSAV, const AttentionInput& 
                              const Tensor& lse_BAS, const StepContext& step, AttentionInput& gradient) const {
   const ops::AttentionOptions attention = options(step, lse_BAS);
   if (sinks_ != nullptr) {
-    ops::attention_sink_backward(dcontext_BSAV, context_BSAV, lse_BAS, attention.sink_A, sinks_->main_grad);
+    ops::attention_sink_backward(dcontext_BSAV, context_BSAV, lse_BAS, attention.sink_A, sinks_->sum_target());
   }
   ops::attention_backward(dcontext_BSAV, in.query, in.key, in.value, context_BSAV, lse_BAS, attention, gradient.query,
                           gradient.key, gradient.value);
@@ -90,7 +90,7 @@ void AttentionCore::project(const Tensor& context_TV, Tensor& residual_TH) const
 }
 
 void AttentionCore::project_backward(const Tensor& dy_TH, Tensor& dcontext_TV) const {
-  if (bias_ != nullptr) ops::bias_gradient(dy_TH, {}, {}, bias_->main_grad);
+  if (bias_ != nullptr) ops::bias_gradient(dy_TH, {}, {}, bias_->sum_target());
   ops::linear_dgrad(dy_TH, projection_.weight, dcontext_TV);
 }
 

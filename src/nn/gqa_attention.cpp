@@ -1,5 +1,6 @@
 #include "nn/gqa_attention.hpp"
 
+#include "nn/weight_gradients.hpp"
 #include "ops/bias/bias.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/output_gate/output_gate.hpp"
@@ -143,7 +144,7 @@ void GqaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
   saved.release_all();
   dcontext_flat.reset();
   dcontext.reset();
-  if (qkv_bias_ != nullptr) ops::bias_gradient(flat(dfused), {}, {}, qkv_bias_->main_grad);
+  if (qkv_bias_ != nullptr) ops::bias_gradient(flat(dfused), {}, {}, qkv_bias_->sum_target());
   ops::linear_dgrad(flat(dfused), qkv_.weight, dx_TH);
   std::vector<Tensor> deferred = {dy_TH, flat(projected), flat(dfused), x_TH};
   if (step.weight_grad == WeightGradTiming::kDeferred) {
@@ -179,8 +180,8 @@ void GqaAttention::clip_logits(const model::QkClip& clip, const RowScaler& scale
 
 void GqaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) {
   PRIMUS_CHECK(deferred.size() == 4, "{} tensors were left for attention's weight gradients", deferred.size());
-  ops::linear_wgrad(deferred[0], deferred[1], core_.projection().main_grad);
-  ops::linear_wgrad(deferred[2], deferred[3], qkv_.main_grad);
+  add_linear_gradient(deferred[0], deferred[1], core_.projection());
+  add_linear_gradient(deferred[2], deferred[3], qkv_);
 }
 
 }  // namespace primus::nn

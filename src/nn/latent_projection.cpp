@@ -1,6 +1,7 @@
 #include "nn/latent_projection.hpp"
 
 #include "nn/layer.hpp"
+#include "nn/weight_gradients.hpp"
 #include "ops/gemm/gemm.hpp"
 
 namespace primus::nn {
@@ -56,8 +57,8 @@ void LatentProjection::enter_backward(const Tensor& dlatent_TL, const Tensor& x_
 
 void LatentProjection::add_weight_gradients(std::span<const Tensor> left) {
   PRIMUS_CHECK(left.size() == kNumDeferred, "{} tensors were left for the latent projections", left.size());
-  ops::linear_wgrad(left[0], left[1], up_.main_grad);
-  ops::linear_wgrad(left[2], left[3], down_.main_grad);
+  add_linear_gradient(left[0], left[1], up_);
+  add_linear_gradient(left[2], left[3], down_);
 }
 
 }  // namespace primus::nn

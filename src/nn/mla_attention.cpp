@@ -1,6 +1,7 @@
 #include "nn/mla_attention.hpp"
 
 #include "nn/rope_tables.hpp"
+#include "nn/weight_gradients.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/rope/rope.hpp"
 
@@ -206,7 +207,7 @@ void MlaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) {
   PRIMUS_CHECK(deferred.size() == (query_down_ ? 10U : 8U), "{} tensors were left for MLA's weight gradients",
                deferred.size());
   for (std::size_t i = 0; 2 * i < deferred.size(); ++i) {
-    ops::linear_wgrad(deferred[2 * i], deferred[2 * i + 1], parameters[i]->main_grad);
+    add_linear_gradient(deferred[2 * i], deferred[2 * i + 1], *parameters[i]);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "nn/mlp.hpp"
 
+#include "nn/weight_gradients.hpp"
 #include "ops/bias/bias.hpp"
 #include "ops/gemm/gemm.hpp"
 
@@ -120,11 +121,11 @@ void Mlp::add_weight_gradients(std::span<const Tensor> deferred) {
   PRIMUS_CHECK(deferred.size() == kNumDeferred, "{} tensors were left for an MLP's weight gradients", deferred.size());
   const Tensor& dy_TH = deferred[0];
   const Tensor& dpre = deferred[2];
-  ops::linear_wgrad(dy_TH, deferred[1], fc2_.main_grad);
-  ops::linear_wgrad(dpre, deferred[3], fc1_.main_grad);
+  add_linear_gradient(dy_TH, deferred[1], fc2_);
+  add_linear_gradient(dpre, deferred[3], fc1_);
   if (fc1_bias_ == nullptr) return;
-  ops::bias_gradient(dy_TH, {}, deferred[4], fc2_bias_->main_grad);
-  ops::bias_gradient(dpre, {}, {}, fc1_bias_->main_grad);
+  ops::bias_gradient(dy_TH, {}, deferred[4], fc2_bias_->sum_target());
+  ops::bias_gradient(dpre, {}, {}, fc1_bias_->sum_target());
 }
 
 }  // namespace primus::nn

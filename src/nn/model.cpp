@@ -165,7 +165,7 @@ void Model::backward(const MicroBatchInput& input, Saved& saved, const StepConte
   const GradientWindow window(parameters_, kOutsideLayers);
   gradient_TH = embedding_.backward(input.ids_T, std::move(gradient_TH), step);
   if (positions_ != nullptr) {
-    ops::embedding_backward(positions_of(input, step), gradient_TH, positions_->main_grad);
+    ops::embedding_backward(positions_of(input, step), gradient_TH, positions_->sum_target());
   }
 }
 

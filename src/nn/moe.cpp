@@ -2,6 +2,7 @@
 
 #include <ATen/ops/sigmoid.h>
 
+#include "nn/weight_gradients.hpp"
 #include "ops/bias/bias.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/permute/capacity.hpp"
@@ -264,14 +265,14 @@ void Moe::add_weight_gradients(std::span<const Tensor> deferred) {
   const Tensor& dy_RH = deferred[Left::kDyRows];
   const Tensor& dpre = deferred[Left::kDpre];
   const Tensor& x_TH = deferred[Left::kInput];
-  ops::grouped_linear_wgrad(dy_RH, deferred[Left::kActivation], offsets, fc2_.main_grad);
+  add_grouped_gradient(dy_RH, deferred[Left::kActivation], offsets, fc2_);
   // The experts' input rows are gathered again rather than kept: K times the tokens' size.
   const Tensor& prob_R = deferred[Left::kProbRows];
   const Tensor x_RH = expert_input(x_TH, deferred[Left::kRowOf], dpre.size(0), scales_input() ? prob_R : Tensor());
-  ops::grouped_linear_wgrad(dpre, x_RH, offsets, fc1_.main_grad);
+  add_grouped_gradient(dpre, x_RH, offsets, fc1_);
   if (fc1_bias_ != nullptr) {
-    ops::bias_gradient(dy_RH, offsets, scales_input() ? Tensor() : prob_R, fc2_bias_->main_grad);
-    ops::bias_gradient(dpre, offsets, {}, fc1_bias_->main_grad);
+    ops::bias_gradient(dy_RH, offsets, scales_input() ? Tensor() : prob_R, fc2_bias_->sum_target());
+    ops::bias_gradient(dpre, offsets, {}, fc1_bias_->sum_target());
   }
   router_.add_weight_gradients(deferred.subspan(Left::kNum, Router::kNumDeferred));
   if (latent_) latent_->add_weight_gradients(deferred.subspan(kRouted + shared));
@@ -279,7 +280,7 @@ void Moe::add_weight_gradients(std::span<const Tensor> deferred) {
   const std::span<const Tensor> of_shared = deferred.subspan(kRouted, Mlp::kNumDeferred);
   shared_->add_weight_gradients(of_shared);
   if (shared_gate_ == nullptr) return;
-  ops::linear_wgrad(deferred[kRouted + Mlp::kNumDeferred], of_shared[Mlp::kInput], shared_gate_->main_grad);
+  add_linear_gradient(deferred[kRouted + Mlp::kNumDeferred], of_shared[Mlp::kInput], *shared_gate_);
 }
 
 }  // namespace primus::nn

@@ -1,5 +1,6 @@
 #include "nn/mtp_depth.hpp"
 
+#include "nn/weight_gradients.hpp"
 #include "ops/gemm/gemm.hpp"
 
 // Legend: T tokens, H hidden.
@@ -69,7 +70,7 @@ Tensor MtpDepth::backward(const DepthInput& input, const Tensor& hidden_TH, cons
   if (step.weight_grad == WeightGradTiming::kDeferred) {
     saved.deferred() = {gradient_TH, joined.both_T2H};
   } else {
-    ops::linear_wgrad(gradient_TH, joined.both_T2H, joining_.main_grad);
+    add_linear_gradient(gradient_TH, joined.both_T2H, joining_);
   }
   Tensor dembedding_TH = workspace({hidden_TH.size(0), hidden}, hidden_TH);
   embedding_norm_.backward(dboth_T2H.narrow(1, 0, hidden), joined.embedding_TH, saved.at(Slot::kEmbeddingRstd),
@@ -86,7 +87,7 @@ Tensor MtpDepth::backward(const DepthInput& input, const Tensor& hidden_TH, cons
 void MtpDepth::weight_grad(Saved& saved) {
   output_.weight_grad(saved.child(Slot::kOutput));
   layer_->weight_grad(saved.child(Slot::kLayer));
-  ops::linear_wgrad(saved.deferred()[0], saved.deferred()[1], joining_.main_grad);
+  add_linear_gradient(saved.deferred()[0], saved.deferred()[1], joining_);
   saved.deferred().clear();
 }
 

@@ -41,8 +41,8 @@ void Norm::apply(const Tensor& x, const Tensor& statistics, Tensor& y) const {
 }
 
 void Norm::backward(const Tensor& dy, const Tensor& x, const Tensor& statistics, Tensor& dx, ops::Write write) {
-  ops::NormParameters main_grad{weight_ != nullptr ? weight_->main_grad : unread_H_,
-                                bias_ != nullptr ? bias_->main_grad : Tensor()};
+  ops::NormParameters main_grad{weight_ != nullptr ? weight_->sum_target() : unread_H_,
+                                bias_ != nullptr ? bias_->sum_target() : Tensor()};
   ops::norm_backward(dy.to(x.scalar_type()), x, values(x), options_, statistics, dx, write, main_grad);
 }
 

@@ -1,5 +1,6 @@
 #include "nn/output_layer.hpp"
 
+#include "nn/weight_gradients.hpp"
 #include "ops/gemm/gemm.hpp"
 
 // Legend: T tokens, H hidden, V padded vocabulary.
@@ -38,11 +39,14 @@ Tensor OutputLayer::forward(Saved& saved, const StepContext& step, const LossInp
     ops::linear_cross_entropy_loss(normed_TH, weight_.weight, input.label_T, kChosenChunk, loss_T, logits_);
     return loss_T;
   }
-  const Tensor grad_T = input.mask_T.mul(input.inverse_num_tokens * step.loss_scale);
+  const Tensor grad_T = loss_gradient(input, step.loss_scale);
   if (fusion_ == model::LossFusion::kFused) {
-    Tensor main_grad = training_ == OutputTraining::kTrained ? weight_.main_grad : Tensor();
+    Tensor untrained;
+    const auto [main_grad, write] = training_ == OutputTraining::kTrained
+                                        ? weight_.product_target()
+                                        : GradientTarget{untrained, ops::Write::kOverwrite};
     ops::linear_cross_entropy(normed_TH, weight_.weight, input.label_T, grad_T, kChosenChunk, loss_T,
-                              saved.allocate(Slot::kHiddenGradient), main_grad, logits_);
+                              saved.allocate(Slot::kHiddenGradient), main_grad, logits_, write);
   } else {
     Tensor& logits_TV = saved.allocate(Slot::kLogits);
     ops::linear_forward(normed_TH, weight_.weight, logits_TV);
@@ -66,7 +70,7 @@ Tensor OutputLayer::backward(Saved& saved, const StepContext& step, const Tensor
       if (step.weight_grad == WeightGradTiming::kDeferred) {
         saved.deferred() = {dlogits_TV, normed_TH};
       } else {
-        ops::linear_wgrad(dlogits_TV, normed_TH, weight_.main_grad);
+        add_linear_gradient(dlogits_TV, normed_TH, weight_);
       }
     }
   }
@@ -79,7 +83,7 @@ Tensor OutputLayer::backward(Saved& saved, const StepContext& step, const Tensor
 
 void OutputLayer::weight_grad(Saved& saved) {
   if (saved.deferred().empty()) return;
-  ops::linear_wgrad(saved.deferred()[0], saved.deferred()[1], weight_.main_grad);
+  add_linear_gradient(saved.deferred()[0], saved.deferred()[1], weight_);
   saved.deferred().clear();
 }
 

@@ -21,7 +21,34 @@ void fill(Tensor& weight, const Value& value_of_index) {
   });
 }
 
+void allocate_gradient(const Parameter& parameter, at::ScalarType type, Tensor& gradient) {
+  const ops::MemoryScope scope(ops::MemoryTag::kMainGradients);
+  gradient = at::empty(parameter.descriptor.shape, parameter.weight.options().dtype(type));
+}
+
+void zero_gradient(Parameter& parameter) {
+  Tensor& gradient = parameter.gradient();
+  if (!gradient.defined()) allocate_gradient(parameter, parameter.held_type, gradient);
+  gradient.zero_();
+  parameter.state = GradientSum::kBegun;
+}
+
 }  // namespace
+
+GradientTarget Parameter::product_target() {
+  if (!main_grad.defined()) {
+    PRIMUS_CHECK(is_trained() && !is_held_narrower(), "{}: a gradient outside of a window", descriptor.name);
+    allocate_gradient(*this, sum_type, main_grad);
+  }
+  const bool is_first = std::exchange(state, GradientSum::kBegun) == GradientSum::kEmpty;
+  return {main_grad, is_first ? ops::Write::kOverwrite : ops::Write::kAccumulate};
+}
+
+Tensor& Parameter::sum_target() {
+  const auto [sum, write] = product_target();
+  if (write == ops::Write::kOverwrite) sum.zero_();
+  return sum;
+}
 
 void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed, Tensor& weight) {
   switch (descriptor.init.kind) {
@@ -61,13 +88,12 @@ ParameterStore::ParameterStore(std::vector<model::ParameterDescriptor> descripto
       initialise(descriptor, seed, values);
       parameter->weight = values.to(device);
     }
-    if (descriptor.trained == model::Trained::kYes) {
-      const ops::MemoryScope scope(ops::MemoryTag::kMainGradients);
-      const bool is_narrow = size_bytes(policy.main_gradients) < size_bytes(policy.statistics);
-      (is_narrow ? parameter->held_grad : parameter->main_grad) =
-          at::zeros(descriptor.shape, at::TensorOptions(ops::to_aten(policy.main_gradients)).device(device));
-    }
     parameter->descriptor = std::move(descriptor);
+    const bool is_narrow = size_bytes(policy.main_gradients) < size_bytes(policy.statistics);
+    parameter->held_type = ops::to_aten(policy.main_gradients);
+    parameter->sum_type = is_narrow ? ops::accumulator_type(parameter->weight.scalar_type()) : parameter->held_type;
+    // On a GPU the first backward allocates them.
+    if (parameter->is_trained() && device.is_cpu()) zero_gradient(*parameter);
     const bool is_new = by_name_.emplace(parameter->descriptor.name, parameter.get()).second;
     PRIMUS_CHECK(is_new, "two parameters are called {}", parameter->descriptor.name);
     parameters_.push_back(std::move(parameter));
@@ -80,10 +106,17 @@ Parameter& ParameterStore::get(std::string_view name) {
   return *found->second;
 }
 
-void ParameterStore::zero_main_gradients() {
+void ParameterStore::begin_gradients(GradientMemory memory) {
+  for (const auto& parameter : parameters_) {
+    parameter->state = GradientSum::kEmpty;
+    if (memory == GradientMemory::kReleased) parameter->gradient().reset();
+  }
+}
+
+void ParameterStore::complete_gradients() {
   const ops::ZoneScope zone(ops::Zone::kZeroGradients);
   for (const auto& parameter : parameters_) {
-    if (parameter->gradient().defined()) parameter->gradient().zero_();
+    if (parameter->is_trained() && parameter->state == GradientSum::kEmpty) zero_gradient(*parameter);
   }
 }
 
@@ -98,15 +131,20 @@ std::vector<Parameter*> ParameterStore::of_layer(int layer) {
 GradientWindow::GradientWindow(ParameterStore& parameters, int layer) {
   for (Parameter* parameter : parameters.of_layer(layer)) {
     // One that is open already (the shared output layer of a prediction depth) is its opener's to close.
-    if (!parameter->held_grad.defined() || parameter->main_grad.defined()) continue;
-    parameter->main_grad = parameter->held_grad.to(ops::accumulator_type(parameter->weight.scalar_type()));
+    if (!parameter->is_trained() || !parameter->is_held_narrower() || parameter->main_grad.defined()) continue;
+    parameter->main_grad =
+        at::empty(parameter->descriptor.shape, parameter->weight.options().dtype(parameter->sum_type));
+    if (parameter->state == GradientSum::kBegun) parameter->main_grad.copy_(parameter->held_grad);
     open_.push_back(parameter);
   }
 }
 
 GradientWindow::~GradientWindow() {
   for (Parameter* parameter : open_) {
-    parameter->held_grad.copy_(parameter->main_grad);
+    if (parameter->state == GradientSum::kBegun) {
+      if (!parameter->held_grad.defined()) allocate_gradient(*parameter, parameter->held_type, parameter->held_grad);
+      parameter->held_grad.copy_(parameter->main_grad);
+    }
     parameter->main_grad.reset();
   }
 }

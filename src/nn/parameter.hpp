@@ -7,28 +7,52 @@
 #include "model/numerics.hpp"
 #include "model/parameters.hpp"
 #include "ops/dtype.hpp"
+#include "ops/write.hpp"
 
 namespace primus::nn {
 
 using at::Tensor;
+
+/// Where a weight gradient goes, and whether it is the first one of the step.
+struct GradientTarget {
+  Tensor& sum;
+  ops::Write write;
+};
+
+/// Has anything been added to a main gradient since the step began? If not, its memory holds nothing of meaning.
+enum class GradientSum { kEmpty, kBegun };
 
 /// A parameter on this rank: what GEMMs read and what weight gradients are added into. A buffer has no main gradient.
 struct Parameter {
   model::ParameterDescriptor descriptor;
   Tensor weight;
   Tensor main_grad;  // in the accumulator's type; where gradients are held narrower, there while a window is open
-  Tensor held_grad;  // narrower gradients between windows; else undefined
+  Tensor held_grad;  // narrower gradients between windows
+  at::ScalarType sum_type = at::kFloat;
+  at::ScalarType held_type = at::kFloat;
+  GradientSum state = GradientSum::kEmpty;
 
-  /// What reduction, norm and optimizer read; undefined for a buffer.
-  Tensor& gradient() { return held_grad.defined() ? held_grad : main_grad; }
-  const Tensor& gradient() const { return held_grad.defined() ? held_grad : main_grad; }
+  bool is_trained() const { return descriptor.trained == model::Trained::kYes; }
+  bool is_held_narrower() const { return held_type != sum_type; }
+
+  /// What reduction, norm and optimizer read; undefined for a buffer, and before backward where it is not resident.
+  Tensor& gradient() { return is_held_narrower() ? held_grad : main_grad; }
+  const Tensor& gradient() const { return is_held_narrower() ? held_grad : main_grad; }
+
+  /// For an op that can overwrite: the sum, allocated if it is not there. The caller writes all of it.
+  GradientTarget product_target();
+  /// For an op that can only add: the sum, zeroed if nothing has been added yet.
+  Tensor& sum_target();
 };
+
+/// Between steps, and in forward: are the main gradients' memory kept, or given back? (decision 18)
+enum class GradientMemory { kResident, kReleased };
 
 /// All parameters of this rank, in the model's order.
 class ParameterStore {
  public:
-  /// Allocates (tagged as parameters and main gradients) and initialises: values depend on seed, name and global index
-  /// only, not on the device.
+  /// Allocates (tagged as parameters and, on a CPU, main gradients, zeroed) and initialises: values depend on seed,
+  /// name and global index only, not on the device.
   ParameterStore(std::vector<model::ParameterDescriptor> descriptors, const model::NumericPolicy& policy,
                  std::uint64_t seed, at::Device device = at::kCPU);
 
@@ -39,8 +63,11 @@ class ParameterStore {
   std::vector<std::unique_ptr<Parameter>>& all() { return parameters_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
 
-  /// Before the first micro-batch of a step.
-  void zero_main_gradients();
+  /// Before the first micro-batch of a step: what was summed is forgotten. Nothing is zeroed: the first gradient of
+  /// each parameter overwrites.
+  void begin_gradients(GradientMemory memory);
+  /// After the last backward: gradients that nothing was added to become 0.
+  void complete_gradients();
 
   /// Those of one layer by its global number; -1: those outside the layers.
   std::vector<Parameter*> of_layer(int layer);

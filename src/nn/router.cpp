@@ -227,13 +227,13 @@ void Router::add_weight_gradients(std::span<const Tensor> deferred) {
   PRIMUS_CHECK(deferred.size() == kNumDeferred, "{} tensors were left for a router's weight gradients",
                deferred.size());
   const Tensor& dlogits_TE = deferred[0];
+  const at::ScalarType accumulated = ops::accumulator_type(dlogits_TE.scalar_type());
   const auto add = [&](Parameter& parameter, const auto& wgrad) {
-    const at::ScalarType accumulated = ops::accumulator_type(dlogits_TE.scalar_type());
-    if (parameter.main_grad.scalar_type() == accumulated) return wgrad(parameter.main_grad);
+    if (parameter.sum_type == accumulated) return wgrad(parameter.sum_target());
     // An fp64 router beside fp32 main gradients.
-    Tensor sum = at::zeros(parameter.main_grad.sizes(), parameter.main_grad.options().dtype(accumulated));
+    Tensor sum = at::zeros(parameter.descriptor.shape, parameter.weight.options().dtype(accumulated));
     wgrad(sum);
-    parameter.main_grad.add_(sum);
+    parameter.sum_target().add_(sum);
   };
   add(weight_, [&](Tensor& grad) { ops::linear_wgrad(dlogits_TE, deferred[1], grad); });
   if (bias_ != nullptr) add(*bias_, [&](Tensor& grad) { ops::bias_gradient(dlogits_TE, {}, {}, grad); });
@@ -248,11 +248,13 @@ ops::MarginOptions Router::margin_options() const {
           .highest = rule.highest};
 }
 
-void Router::update_bias(comm::Group& data) {
+void Router::update_bias(comm::Group& data, const Tensor& proceed_1) {
   if (choice_bias_ == nullptr) return;
+  const bool is_by_sign = router_.assignment != model::RouterSpec::Assignment::kQuantile && !router_.quantile_rule;
+  if (is_by_sign) return update_by_sign(data, proceed_1);
+  if (proceed_1.item<std::int32_t>() == 0) return;
   if (router_.assignment == model::RouterSpec::Assignment::kQuantile) return update_to_quantile(data);
-  if (router_.quantile_rule) return update_by_margins(data);
-  update_by_sign(data);
+  update_by_margins(data);
 }
 
 void Router::update_to_quantile(comm::Group& data) {
@@ -265,12 +267,12 @@ void Router::update_to_quantile(comm::Group& data) {
   bias_E.sub_(bias_E.mean());  // a common shift chooses nothing
 }
 
-void Router::update_by_sign(comm::Group& data) {
+void Router::update_by_sign(comm::Group& data, const Tensor& proceed_1) {
   Tensor& bias_E = choice_bias_->weight;
   Tensor counts_E = metrics_.tokens_per_expert_E.clone();
   data.all_reduce_sum(counts_E);
   const Tensor shortfall_E = counts_E.to(at::kDouble).neg().add(counts_E.to(at::kDouble).mean());
-  bias_E.add_(at::sign(shortfall_E).to(bias_E.scalar_type()), router_.expert_bias_rate);
+  bias_E.add_(at::sign(shortfall_E).mul(proceed_1).to(bias_E.scalar_type()), router_.expert_bias_rate);
 }
 
 void Router::update_by_margins(comm::Group& data) {

@@ -33,8 +33,8 @@ class Router {
   void reset_metrics();
 
   /// Moves the expert bias by what the step's micro-batches counted (over all ranks that saw other tokens). Once after
-  /// a step that updated the weights.
-  void update_bias(comm::Group& data);
+  /// a step; proceed_1 (int32, on the weights' device) is 0 where the step updated nothing.
+  void update_bias(comm::Group& data, const Tensor& proceed_1);
 
  private:
   /// Counts of the step's micro-batches before one of them, for the global loss; kept for its recomputation.
@@ -52,7 +52,7 @@ class Router {
   ops::RouterInput router_input(const Tensor& logits_TE, const StepContext& step);
   void count(const ops::RouterOutput& output, const StepContext& step);
   ops::MarginOptions margin_options() const;
-  void update_by_sign(comm::Group& data);
+  void update_by_sign(comm::Group& data, const Tensor& proceed_1);
   void update_to_quantile(comm::Group& data);
   /// The expert bias from the margins of the steps since it last moved.
   void update_by_margins(comm::Group& data);

@@ -21,7 +21,7 @@ void TokenEmbedding::forward(const Tensor& ids_T, const StepContext& step, Tenso
 Tensor TokenEmbedding::backward(const Tensor& ids_T, Tensor dx_TH, const StepContext& step) {
   if (dropout_.is_on(step)) dropout_.apply(dx_TH, step, dx_TH, ops::Write::kOverwrite);
   if (factor_ != 1.0) dx_TH.mul_(factor_);
-  ops::embedding_backward(ids_T, dx_TH, weight_.main_grad);
+  ops::embedding_backward(ids_T, dx_TH, weight_.sum_target());
   return dx_TH;
 }
 

@@ -72,6 +72,7 @@ struct CudaOps {
   PRIMUS_CUDA_OP(embedding_forward);
   PRIMUS_CUDA_OP(embedding_backward);
   PRIMUS_CUDA_OP(adamw_step);
+  PRIMUS_CUDA_OP(adamw_halves_step);
   PRIMUS_CUDA_OP(close_gate);
   PRIMUS_CUDA_OP(add_sum_of_squares);
   PRIMUS_CUDA_OP(has_nonfinite);

@@ -6,6 +6,7 @@
 
 #include "ops/cuda_ops.hpp"
 #include "ops/device.hpp"
+#include "ops/recorder.hpp"
 
 namespace primus::ops {
 
@@ -17,12 +18,14 @@ struct CudaPlugin {
   DeviceMemory (*memory)();
   void (*synchronize)();
   void (*set_determinism)(Determinism);
+  void (*set_host_waits)(HostWaits);
+  std::unique_ptr<Recorder> (*make_recorder)();
   /// Why no device can be used (no driver, no device); empty when one can.
   std::string (*device_problem)();
 };
 
 /// Contract changes that keep the size raise the number in front.
-inline constexpr const char* kCudaPluginBuild = "3, primus " PRIMUS_VERSION ", torch " TORCH_VERSION;
+inline constexpr const char* kCudaPluginBuild = "4, primus " PRIMUS_VERSION ", torch " TORCH_VERSION;
 inline constexpr const char* kCudaPluginEntry = "primus_cuda_plugin";
 using CudaPluginEntry = const CudaPlugin* (*)();
 

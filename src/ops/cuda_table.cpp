@@ -6,6 +6,7 @@
 
 #include "ops/cuda_plugin.hpp"
 #include "ops/gpu/device.hpp"
+#include "ops/gpu/recorder.hpp"
 #include "ops/gpu/runtime.hpp"
 
 namespace primus::ops::cuda {
@@ -31,6 +32,12 @@ void synchronize() {
   PRIMUS_CUDA_CHECK(cudaDeviceSynchronize());
 }
 
+void set_host_waits(HostWaits waits) {
+  const bool is_refused = waits == HostWaits::kRefused;
+  c10::cuda::warning_state().set_sync_debug_mode(is_refused ? c10::cuda::SyncDebugMode::L_ERROR
+                                                            : c10::cuda::SyncDebugMode::L_DISABLED);
+}
+
 std::string device_problem() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
@@ -47,9 +54,9 @@ std::string device_problem() {
 }  // namespace primus::ops::cuda
 
 extern "C" __attribute__((visibility("default"))) const primus::ops::CudaPlugin* primus_cuda_plugin() {
-  static const primus::ops::CudaPlugin plugin = {primus::ops::kCudaPluginBuild,    sizeof(primus::ops::CudaPlugin),
-                                                 primus::ops::cuda::all_ops(),     primus::ops::cuda::memory,
-                                                 primus::ops::cuda::synchronize,   primus::gpu::set_determinism,
-                                                 primus::ops::cuda::device_problem};
+  static const primus::ops::CudaPlugin plugin = {
+      primus::ops::kCudaPluginBuild,     sizeof(primus::ops::CudaPlugin), primus::ops::cuda::all_ops(),
+      primus::ops::cuda::memory,         primus::ops::cuda::synchronize,  primus::gpu::set_determinism,
+      primus::ops::cuda::set_host_waits, primus::gpu::make_recorder,      primus::ops::cuda::device_problem};
   return &plugin;
 }

@@ -46,6 +46,14 @@ DeviceMemory device_memory(at::Device device) {
   return {report.peak_bytes, report.reserved_bytes};
 }
 
+void set_host_waits(at::Device device, HostWaits waits) {
+  if (device.is_cuda()) cuda_plugin().set_host_waits(waits);
+}
+
+std::unique_ptr<Recorder> make_recorder() {
+  return cuda_plugin().make_recorder();
+}
+
 void synchronize(at::Device device) {
   if (device.is_cuda()) cuda_plugin().synchronize();
 }

@@ -30,6 +30,10 @@ struct DeviceMemory {
 /// Of this process on a device.
 DeviceMemory device_memory(at::Device device);
 
+/// May the host wait for a device in the middle of its work? kRefused: libtorch throws where it would. For tests.
+enum class HostWaits { kAllowed, kRefused };
+void set_host_waits(at::Device device, HostWaits waits);
+
 /// Waits until the device has done all that it was given; on the CPU nothing waits.
 void synchronize(at::Device device);
 

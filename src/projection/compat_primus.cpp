@@ -42,19 +42,27 @@ double layer_parameters(const model::ModelSpec& spec, int layer, double expert_r
   return count + matrices * hidden * real(spec.moe->shared_ffn_hidden_size);
 }
 
-double attention_activations(const model::ModelSpec& spec, double tokens) {
+/// What softmax keeps of a token: with flash attention as much as the queries, else its row of scores.
+double softmax_width(const MemoryInputs& inputs, double query_width) {
+  if (inputs.original.attention == OriginalsView::Attention::kFlash) return query_width;
+  const model::Sharding& sharding = inputs.sharding.model;
+  const std::int64_t positions = (inputs.micro_batch.seq_length + sharding.context - 1) / sharding.context;
+  return real(inputs.spec.num_heads() / sharding.tensor * positions);
+}
+
+double attention_activations(const MemoryInputs& inputs, double tokens) {
+  const model::ModelSpec& spec = inputs.spec;
   if (const auto* mla = std::get_if<model::MlaSpec>(&spec.attention)) {
     const double q = real(mla->num_heads * mla->query_dim());
     const double v = real(mla->num_heads * mla->v_head_dim);
     const double norms = mla->latent_norms == model::Part::kPresent ? 2.0 * q : 0.0;
-    // Statistics of the flash softmax are counted as wide as the queries.
-    return tokens * 2.0 * (q + q + v + v + q + norms);
+    return tokens * 2.0 * (q + q + v + v + softmax_width(inputs, q) + norms);
   }
   const auto& gqa = std::get<model::GqaSpec>(spec.attention);
   const double q = real(gqa.head_dim * gqa.num_heads);
   const double kv = real(gqa.head_dim * gqa.num_query_groups);
   const double norms = gqa.qk_norms == model::Part::kPresent ? 2.0 * kv : 0.0;
-  return tokens * 2.0 * (q + 2.0 * kv + real(spec.hidden_size) + q + norms);
+  return tokens * 2.0 * (q + 2.0 * kv + real(spec.hidden_size) + softmax_width(inputs, q) + norms);
 }
 
 double mlp_activations(const model::ModelSpec& spec, int layer, double tokens) {
@@ -69,13 +77,15 @@ double mlp_activations(const model::ModelSpec& spec, int layer, double tokens) {
   return bytes;
 }
 
-/// `recompute.layers` counts from each chunk's first layer, as the original does; it has no selective parts but one.
+/// `recompute.layers` counts from each chunk's first layer, as the original does; it has no selective parts but one,
+/// and passes recompute_layer_ids over.
 double layer_activations(const MemoryInputs& inputs, int layer, double tokens) {
   const model::ModelSpec& spec = inputs.spec;
   const double residual = tokens * real(spec.hidden_size) * 2.0;
-  if (inputs.recompute.of(layer) != model::LayerRecompute::kNone) return residual;
+  const bool is_counted = inputs.original.recompute == OriginalsView::Recompute::kByPlace;
+  if (is_counted && inputs.recompute.of(layer) != model::LayerRecompute::kNone) return residual;
   const double parts = spec.kind(layer) == model::LayerKind::kDense ? 5.0 : 6.0;
-  const double attention = inputs.recompute.modules.empty() ? attention_activations(spec, tokens) : 0.0;
+  const double attention = inputs.recompute.modules.empty() ? attention_activations(inputs, tokens) : 0.0;
   return parts * residual + attention + mlp_activations(spec, layer, tokens);
 }
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <numeric>
 
+#include "base/error.hpp"
+
 namespace primus::projection {
 namespace {
 
@@ -179,7 +181,21 @@ const RankMemory& MemoryProjection::worst() const {
                            [](const RankMemory& a, const RankMemory& b) { return a.total() < b.total(); });
 }
 
+std::vector<std::int64_t> parameters_by_stage(const MemoryInputs& inputs) {
+  ComponentSums sums(inputs);
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < inputs.stages.num_ranks(); ++rank) {
+    RankMemory memory;
+    for (const model::StageContent& content : inputs.stages.on_rank(rank)) sums.add_stage(content, memory.components);
+    counts.push_back(memory.num_parameters());
+  }
+  return counts;
+}
+
 MemoryProjection project_memory(const MemoryInputs& inputs) {
+  if (const auto gap = memory_gap(inputs.spec)) {
+    throw UserError(*gap + ": its memory cannot be projected", ExitCode::kWrongInput);
+  }
   MemoryProjection projection;
   ComponentSums sums(inputs);
   const schedule::Order order = schedule::compute_order(inputs.schedule);

@@ -57,6 +57,10 @@ struct MemoryProjection {
   const RankMemory& worst() const;
 };
 
+/// Throws UserError (wrong input) for a model with a memory_gap().
 MemoryProjection project_memory(const MemoryInputs& inputs);
+
+/// Parameters of one rank of each stage, copies left out; of any model.
+std::vector<std::int64_t> parameters_by_stage(const MemoryInputs& inputs);
 
 }  // namespace primus::projection

@@ -81,6 +81,13 @@ std::int64_t vocab_multiple(const Experiment& experiment) {
   return is_padded ? experiment.get_int("make_vocab_size_divisible_by") : 0;
 }
 
+OriginalsView originals_view(const Experiment& experiment) {
+  using Attention = OriginalsView::Attention;
+  using Recompute = OriginalsView::Recompute;
+  return {.attention = experiment.get_bool("use_flash_attn") ? Attention::kFlash : Attention::kWholeScores,
+          .recompute = experiment.is_null("recompute_layer_ids") ? Recompute::kByPlace : Recompute::kByNumber};
+}
+
 /// The key whose value is the farthest beyond what anybody uses.
 std::string_view largest_size(const MemoryInputs& inputs) {
   struct Size {
@@ -185,10 +192,8 @@ MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_s
       .schedule = schedule,
       .context_exchange = context_exchange(experiment),
       .row_exchange = experiment.get_bool("use_turbo_deepep") ? RowExchange::kFixedBuffers : RowExchange::kAllToAll,
-      .vocab_multiple = vocab_multiple(experiment)};
-  if (const auto gap = memory_gap(inputs.spec)) {
-    throw UserError(*gap + ": its memory cannot be projected", ExitCode::kWrongInput);
-  }
+      .vocab_multiple = vocab_multiple(experiment),
+      .original = originals_view(experiment)};
   require_countable(experiment, inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());
   return inputs;

@@ -16,6 +16,12 @@ enum class ContextExchange { kRing, kGather, kHeads };
 /// Who carries rows to their experts: a buffer as large as what is sent, or a library's own of fixed size.
 enum class RowExchange { kAllToAll, kFixedBuffers };
 
+/// Settings that change nothing here, or are counted in another way, and that the original's accounting asks about.
+struct OriginalsView {
+  enum class Attention { kFlash, kWholeScores } attention = Attention::kFlash;
+  enum class Recompute { kByPlace, kByNumber } recompute = Recompute::kByPlace;  // kByNumber: recompute_layer_ids
+};
+
 struct MemoryInputs {
   model::ModelSpec spec;
   model::NumericPolicy policy;
@@ -30,13 +36,14 @@ struct MemoryInputs {
   ContextExchange context_exchange = ContextExchange::kRing;
   RowExchange row_exchange = RowExchange::kAllToAll;
   std::int64_t vocab_multiple = 0;  // the padded vocabulary is one of it on every tensor rank; 0: it is as written
+  OriginalsView original = {};
 };
 
 /// What a model has whose activations no declaration describes yet, in words.
 std::optional<std::string> memory_gap(const model::ModelSpec& spec);
 
 /// `experiment` has been resolved on this world. `imbalance`: rows of the busiest rank over the balanced number, at
-/// least 1. Throws ConfigError where the batch does not divide, or the model has a part whose memory is not known.
+/// least 1. Throws ConfigError where the batch does not divide, or where bytes could not be counted.
 MemoryInputs memory_inputs(const config::Experiment& experiment, std::int64_t world_size, double imbalance);
 
 /// The same run with its layers on these stages, under this schedule.

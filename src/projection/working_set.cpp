@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/logit_chunks.hpp"
+
 namespace primus::projection {
 namespace {
 
@@ -121,9 +123,7 @@ WorkingSet layer_set(const MemoryInputs& inputs, int layer) {
 std::int64_t output_compute(const MemoryInputs& inputs) {
   const Sizes sizes = sizes_of(inputs);
   const std::int64_t row = inputs.spec.padded_vocab_size / inputs.sharding.model.tensor * sizes.element;
-  constexpr std::int64_t kChunkBytes = std::int64_t{256} << 20;  // as ops/cross_entropy cuts them on a GPU
-  constexpr std::int64_t kTile = 128;
-  const std::int64_t chunk = std::min(sizes.inside, std::max(kTile, kChunkBytes / row / kTile * kTile));
+  const std::int64_t chunk = std::min(sizes.inside, model::device_logit_chunk(row));
   return 2 * sizes.residual + (inputs.loss_fusion == model::LossFusion::kFused ? chunk * row : 0);
 }
 

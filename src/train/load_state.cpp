@@ -64,8 +64,7 @@ void check_optimizer(const CheckpointReader& reader, const RunState& run) {
         {file, fmt::format("{} of {}", kind, name), std::move(message), std::move(expected), std::move(found)}));
   };
   for (const NamedTensor& wanted : optimizer_tensors(run)) {
-    const std::string expected =
-        type_and_shape(element_type_of(wanted.values.scalar_type()), wanted.values.sizes().vec());
+    const std::string expected = type_and_shape(element_type_of(wanted.type()), wanted.values.sizes().vec());
     const auto found = stored.find({wanted.kind, wanted.name});
     if (found == stored.end()) {
       add(wanted.kind, wanted.name, "is missing: this run's optimizer needs it", expected, "");
@@ -139,10 +138,11 @@ void load_state(const CheckpointReader& reader, const Wanted& wanted, const conf
   if (wanted.optimizer == OptimizerState::kLeftOut) return;
   const StoredState stored = stored_state(reader.index());
   for (NamedTensor& tensor : optimizer_tensors(run)) {
-    at::Tensor host = tensor.values.is_cpu() ? tensor.values : at::empty_like(tensor.values, at::kCPU);
+    const bool is_direct = tensor.values.is_cpu() && !tensor.low_bits.defined();
+    at::Tensor host = is_direct ? tensor.values : at::empty(tensor.values.sizes(), tensor.type());
     reader.read(*stored.at({tensor.kind, tensor.name}),
                 {static_cast<std::byte*>(host.mutable_data_ptr()), static_cast<std::size_t>(host.nbytes())});
-    if (!tensor.values.is_cpu()) tensor.values.copy_(host);
+    if (!is_direct) tensor.set(host);
   }
   run.optimizer.set_num_steps(*training.optimizer_steps);
   run.runner.loss_scaler().restore(
@@ -169,12 +169,14 @@ Position position_of(const CheckpointReader& reader, const Wanted& wanted, const
 void load_masters_from_weights(const std::string& folder, const RunState& run) {
   const checkpoint::StoredModel stored = checkpoint::open_model(folder);
   for (const engine::StateTensor& state : run.optimizer.state_tensors()) {
-    const bool is_plain = state.tensor.scalar_type() == at::kFloat || state.tensor.scalar_type() == at::kDouble;
+    const NamedTensor master{state.parameter, checkpoint::kMaster, state.tensor, state.low_bits};
+    const bool is_plain = master.type() == at::kFloat || master.type() == at::kDouble;
     if (state.part != engine::StateTensor::Part::kMaster || !is_plain) continue;
     const auto index = stored.weights->find(state.parameter);
     PRIMUS_CHECK(index.has_value(), "no weights for {}", state.parameter);
-    at::Tensor target = state.tensor;
+    at::Tensor target = state.low_bits.defined() ? at::empty(state.tensor.sizes(), at::kFloat) : state.tensor;
     copy_into(*stored.weights, *index, target);
+    if (state.low_bits.defined()) master.set(target);
   }
 }
 

@@ -146,13 +146,14 @@ Output pass(const model::ModelSpec& spec, const model::NumericPolicy& policy, nn
                               at::TensorOptions(ops::to_aten(policy.statistics)).device(parameters.device()))};
   nn::Saved saved(model::model_saved(spec, policy, tokens.batch, kFusion), parameters.device());
   const nn::MicroBatchInput input{.ids_T = tokens.ids_T, .loss = tokens.loss};
-  parameters.zero_main_gradients();
+  parameters.begin_gradients(nn::GradientMemory::kResident);
   Output output;
   output.loss = model.forward(input, saved, step).item<double>() * tokens.loss.inverse_num_tokens;
   const at::ScalarType written = ops::to_aten(policy.statistics);
   output.logits_BSV = logits(saved, spec, parameters, tokens.batch).to(written).to(at::kCPU).contiguous();
   if (gradients == Gradients::kNo) return output;
   model.backward(input, saved, step);
+  parameters.complete_gradients();
   for (const auto& parameter : parameters.all())
     output.gradients.push_back(parameter->main_grad.defined() ? parameter->main_grad.to(at::kCPU) : Tensor());
   return output;

@@ -160,6 +160,18 @@ RunOptions run_options(const config::Experiment& experiment) {
                   .recompute = model::recompute_spec(experiment, model::build_model_spec(experiment)),
                   .loss_scale = loss_scale_settings(experiment),
                   .rerun = rerun_settings(experiment, options.seed)};
+  const std::int64_t stage = experiment.get_int("turbo_sync_free_moe_stage");
+  // What a record asks of weights or gradients must be asked before the next step moves them.
+  const bool looks_at_state = options.params_norm == RunOptions::LogNorm::kYes ||
+                              options.gradient_zeros == RunOptions::LogZeros::kYes ||
+                              options.step.rerun.mode != engine::RerunMode::kDisabled;
+  if (stage >= 2 && !looks_at_state) options.read_back = RunOptions::ReadBack::kOneStepLater;
+  if (stage >= 3) options.step.launch = engine::Launch::kRecorded;
+  // A loss scale that is too large is not a reason to stop: it falls, and the run goes on.
+  const bool stops = options.on_nonfinite == OnNonFinite::kStop &&
+                     options.step.loss_scale.kind == engine::LossScaleSettings::Kind::kConstant;
+  const bool is_later = options.read_back == RunOptions::ReadBack::kOneStepLater;
+  if (stops && is_later) options.step.after_nonfinite = engine::AfterNonFinite::kHalt;
   options.learning_rate = learning_rate_schedule(experiment, options.train_samples());
   options.end_learning_rate = end_learning_rate_schedule(experiment, options.train_samples());
   // A depth's mask ends where the main loss's does, or where attention does.

@@ -52,6 +52,8 @@ struct RunOptions {
   std::int64_t log_avg_skip_iterations = 0;  // left out of averages: the first steps warm caches up
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
   WeightDecaySchedule weight_decay;
+  /// On a GPU: is a step's result read before the next step is begun, or after?
+  enum class ReadBack { kAtOnce, kOneStepLater } read_back = ReadBack::kAtOnce;
   enum class LogNorm { kNo, kYes } params_norm = LogNorm::kNo;
   enum class LogZeros { kNo, kYes } gradient_zeros = LogZeros::kNo;
   std::optional<std::int64_t> memory_interval;  // of lines about memory

@@ -76,9 +76,7 @@ std::optional<ProfileOptions> profile_options(const config::Experiment& experime
   if (experiment.get_bool("disable_profiler_activity_cpu")) {
     options.activities = ProfileOptions::Activities::kDeviceOnly;
   }
-  if (experiment.get_bool("torch_profiler_record_shapes") || experiment.get_bool("pytorch_profiler_collect_shapes")) {
-    options.shapes = ProfileOptions::Shapes::kRecorded;
-  }
+  if (experiment.get_bool("torch_profiler_record_shapes")) options.shapes = ProfileOptions::Shapes::kRecorded;
   if (experiment.get_bool("torch_profiler_use_gzip")) options.format = ProfileOptions::Format::kGzip;
   options.folder = tensorboard_folder(experiment);
   return options;

@@ -1,5 +1,6 @@
 #include "train/state_tensors.hpp"
 
+#include "ops/adamw/adamw.hpp"
 #include "ops/allocator.hpp"
 
 namespace primus::train {
@@ -34,15 +35,32 @@ std::span<const std::byte> bytes_of(const at::Tensor& host) {
   return {static_cast<const std::byte*>(host.const_data_ptr()), static_cast<std::size_t>(host.nbytes())};
 }
 
+/// Elements [begin, begin + count) on the host.
+at::Tensor part_of(const NamedTensor& tensor, std::int64_t begin, std::int64_t count) {
+  const auto part = [&](const at::Tensor& all) { return all.view({-1}).narrow(0, begin, count).to(at::kCPU); };
+  return tensor.low_bits.defined() ? ops::join_halves(part(tensor.values), part(tensor.low_bits)) : part(tensor.values);
+}
+
 /// A tensor of a GPU comes over in parts, so that the host holds one of them.
-void stream_from_device(const at::Tensor& values, const checkpoint::Sink& sink) {
+void stream_in_parts(const NamedTensor& tensor, const checkpoint::Sink& sink) {
   constexpr std::int64_t kElements = std::int64_t{1} << 22;
-  const at::Tensor flat = values.view({-1});
-  for (std::int64_t begin = 0; begin < flat.numel(); begin += kElements)
-    sink(bytes_of(flat.narrow(0, begin, std::min(kElements, flat.numel() - begin)).to(at::kCPU)));
+  const std::int64_t count = tensor.values.numel();
+  for (std::int64_t begin = 0; begin < count; begin += kElements)
+    sink(bytes_of(part_of(tensor, begin, std::min(kElements, count - begin))));
 }
 
 }  // namespace
+
+void NamedTensor::set(const at::Tensor& host) const {
+  at::Tensor target = values;
+  if (!low_bits.defined()) return static_cast<void>(target.copy_(host));
+  at::Tensor weight = at::empty(values.sizes(), at::kBFloat16);
+  at::Tensor low = at::empty(values.sizes(), at::kShort);
+  ops::split_halves(host, weight, low);
+  target.copy_(weight);
+  at::Tensor target_low = low_bits;
+  target_low.copy_(low);
+}
 
 const checkpoint::ElementType& element_type_of(at::ScalarType type) {
   for (const DType dtype :
@@ -59,7 +77,7 @@ std::vector<NamedTensor> state_tensors(const nn::ParameterStore& parameters, con
     tensors.push_back({parameter->descriptor.name, checkpoint::kWeight, parameter->weight});
   if (optimizer_state == OptimizerState::kLeftOut) return tensors;
   for (const engine::StateTensor& state : optimizer.state_tensors())
-    tensors.push_back({state.parameter, kind_of(state), state.tensor});
+    tensors.push_back({state.parameter, kind_of(state), state.tensor, state.low_bits});
   return tensors;
 }
 
@@ -68,8 +86,8 @@ std::vector<NamedTensor> host_copies(const std::vector<NamedTensor>& tensors) {
   std::vector<NamedTensor> copies;
   copies.reserve(tensors.size());
   for (const NamedTensor& tensor : tensors) {
-    at::Tensor copy = at::empty(tensor.values.sizes(), tensor.values.options().device(at::kCPU));
-    copies.push_back({tensor.name, tensor.kind, copy.copy_(tensor.values)});
+    copies.push_back(
+        {tensor.name, tensor.kind, part_of(tensor, 0, tensor.values.numel()).view(tensor.values.sizes()).clone()});
   }
   return copies;
 }
@@ -78,11 +96,11 @@ checkpoint::TensorSource source_of(const NamedTensor& tensor) {
   PRIMUS_CHECK(tensor.values.is_contiguous(), "{}", tensor.name);
   return {.name = tensor.name,
           .kind = tensor.kind,
-          .type = &element_type_of(tensor.values.scalar_type()),
+          .type = &element_type_of(tensor.type()),
           .shape = tensor.values.sizes().vec(),
-          .stream = [values = tensor.values](const checkpoint::Sink& sink) {
-            if (values.is_cpu()) return sink(bytes_of(values));
-            stream_from_device(values, sink);
+          .stream = [tensor](const checkpoint::Sink& sink) {
+            if (tensor.values.is_cpu() && !tensor.low_bits.defined()) return sink(bytes_of(tensor.values));
+            stream_in_parts(tensor, sink);
           }};
 }
 

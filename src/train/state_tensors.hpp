@@ -11,6 +11,11 @@ struct NamedTensor {
   std::string name;
   std::string kind;  // checkpoint::kWeight and so on
   at::Tensor values;
+  at::Tensor low_bits = {};  // defined: `values` are bf16 weights, and what is meant are the fp32 masters of both
+
+  at::ScalarType type() const { return low_bits.defined() ? at::kFloat : values.scalar_type(); }
+  /// Takes over what a checkpoint has, from the host.
+  void set(const at::Tensor& host) const;
 };
 
 /// Parameters and buffers in the model's order, then the optimizer's state. They share memory with the run.

@@ -46,7 +46,7 @@ void write_trace(Reporter& reporter, const Finish& finish) {
 double parameters_norm(const nn::ParameterStore& parameters) {
   at::Tensor square_sum_1 = at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()));
   for (const auto& parameter : parameters.all()) {
-    if (parameter->gradient().defined()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
+    if (parameter->is_trained()) ops::add_sum_of_squares(parameter->weight, square_sum_1);
   }
   return std::sqrt(square_sum_1.item<double>());
 }
@@ -75,9 +75,9 @@ struct Trainer::Progress {
   Interval interval;
   double measured_seconds = 0.0;  // of the steps that averages count
   std::int64_t measured_samples = 0;
-  std::int64_t batch_size = 0;  // of the last step
   std::int64_t consumed_samples = 0;
-  std::int64_t schedule_samples = 0;  // a skipped step does not move the learning rate
+  // A skipped step does not move the learning rate: it is taken off again when the host knows.
+  std::int64_t schedule_samples = 0;
 };
 
 Trainer::Trainer(const config::Experiment& experiment, at::Device device)
@@ -90,6 +90,7 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       began_(Clock::now()),
       profiler_(profile_options(experiment, kRank), device, kRank) {
   require_device_support(experiment, device);
+  if (device.is_cuda()) options_.step.policy = model::gpu_policy(options_.step.policy);
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
@@ -153,8 +154,8 @@ std::optional<std::string> Trainer::outlier(double loss, double grad_norm) {
   return text;
 }
 
-engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
-                                 nn::Observer* observer) {
+void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+                     nn::Observer* observer) {
   const std::int64_t num_micro_batches = options_.batch_sizes.at(consumed_samples) / options_.micro_batch_size;
   const StepBatches batches =
       to_tensors(train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = num_micro_batches}),
@@ -163,14 +164,14 @@ engine::StepResult Trainer::step(std::int64_t iteration, std::int64_t consumed_s
     const auto jump = outlier(loss, grad_norm);
     return std::isfinite(loss) && std::isfinite(grad_norm) ? jump : "loss or gradients are not finite";
   };
-  return runner_->run(schedule_of(num_micro_batches).actions({0}), {.micro_batches = batches.micro_batches,
-                                                                    .num_tokens = batches.num_tokens,
-                                                                    .depth_num_tokens = batches.depth_num_tokens,
-                                                                    .first_sample = consumed_samples,
-                                                                    .rates = rates,
-                                                                    .step = iteration,
-                                                                    .observer = observer,
-                                                                    .suspicion = suspicion});
+  runner_->submit(schedule_of(num_micro_batches).actions({0}), {.micro_batches = batches.micro_batches,
+                                                                .num_tokens = batches.num_tokens,
+                                                                .depth_num_tokens = batches.depth_num_tokens,
+                                                                .first_sample = consumed_samples,
+                                                                .rates = rates,
+                                                                .step = iteration,
+                                                                .observer = observer,
+                                                                .suspicion = suspicion});
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration, std::int64_t consumed_samples) {
@@ -209,20 +210,19 @@ void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& res
                   iteration, result.nonfinite, result.loss, result.grad_norm));
 }
 
-IterationRecord Trainer::record(std::int64_t iteration, const Interval& interval, const Progress& progress,
-                                const engine::StepResult& last, double learning_rate) const {
+IterationRecord Trainer::record(const Submitted& step, const Interval& interval, const engine::StepResult& last) const {
   const auto steps = static_cast<double>(interval.num_steps);
   const std::int64_t good = interval.num_steps - interval.num_skipped;
   const auto tokens = static_cast<double>(interval.num_samples * options_.seq_length);
   const ops::DeviceMemory memory = ops::device_memory(device_);
-  IterationRecord record{.iteration = iteration,
+  IterationRecord record{.iteration = step.iteration,
                          .train_iters = options_.train_iters,
-                         .consumed_samples = progress.consumed_samples,
+                         .consumed_samples = step.consumed_samples,
                          .elapsed_ms = interval.seconds / steps * 1e3,
                          .tokens_per_s = tokens / interval.seconds,
                          .tflops = tokens / interval.seconds * static_cast<double>(flops_per_token_) * 1e-12,
-                         .learning_rate = learning_rate,
-                         .global_batch_size = progress.batch_size,
+                         .learning_rate = step.rates.learning_rate,
+                         .global_batch_size = step.batch_size,
                          .lm_loss = good > 0 ? interval.loss_sum / static_cast<double>(good) : last.loss,
                          .mtp_losses = good > 0 ? interval.mtp_sums : last.mtp_losses,
                          .load_balancing_loss = std::nullopt,
@@ -265,9 +265,9 @@ void Trainer::count(const engine::StepResult& result, const Interval& step, Prog
   if (step.num_skipped == 0) {
     if (summary.num_iterations == summary.num_skipped) summary.first_loss = result.loss;
     summary.last_loss = result.loss;
-    progress.schedule_samples += step.num_samples;
+  } else {
+    progress.schedule_samples -= step.num_samples;
   }
-  progress.consumed_samples += step.num_samples;
   interval.loss_sum += step.loss_sum;
   interval.mtp_sums.resize(std::max(interval.mtp_sums.size(), step.mtp_sums.size()), 0.0);
   for (std::size_t i = 0; i < step.mtp_sums.size(); ++i) interval.mtp_sums[i] += step.mtp_sums[i];
@@ -328,9 +328,7 @@ void Trainer::save_if_due(Reporter& reporter, std::int64_t iteration, const Prog
 
 void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress,
                               std::optional<EndOfRun>& end) {
-  const bool is_due = options_.eval_interval && iteration % *options_.eval_interval == 0 &&
-                      iteration >= options_.evaluation.first_iteration;
-  if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_due || end)) return;
+  if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_evaluation_due(iteration) || end)) return;
   const auto evaluation = evaluate(iteration, progress.consumed_samples);
   if (!evaluation) {
     end = EndOfRun::kInterrupted;
@@ -367,32 +365,31 @@ void Trainer::report_rerun(Reporter& reporter, const engine::RerunVerdict& verdi
   is_same ? reporter.message(text) : reporter.alarm(text);
 }
 
-void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end) {
+bool Trainer::is_evaluation_due(std::int64_t iteration) const {
+  return options_.eval_interval && iteration % *options_.eval_interval == 0 &&
+         iteration >= options_.evaluation.first_iteration;
+}
+
+void Trainer::settle(Reporter& reporter, Progress& progress, std::optional<EndOfRun> end) {
+  const engine::StepResult result = runner_->collect();
+  const Submitted step = submitted_.front();
+  submitted_.pop_front();
+  const std::int64_t iteration = step.iteration;
   RunSummary& summary = progress.summary;
-  const engine::StepRates step_rates = rates(progress.schedule_samples);
-  progress.batch_size = options_.batch_sizes.at(progress.consumed_samples);
-  const auto alarm = [&](const std::string& message) { reporter.alarm(message); };
-  nn::Observer* observer = observers_->begin(iteration - 1, alarm);
-  profiler_.begin_step(iteration - 1);
-  const Clock::time_point start = Clock::now();
-  const engine::StepResult result = step(iteration, progress.consumed_samples, step_rates, observer);
-  const double seconds = seconds_since(start);
-  write_trace(reporter, [&] { return profiler_.end_step(); });
-  if (observer != nullptr) observers_->finish(alarm);
   if (result.rerun) report_rerun(reporter, *result.rerun, iteration);
   if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
   if (options_.step.rerun.mode == engine::RerunMode::kDisabled) {
     if (const auto jump = outlier(result.loss, result.grad_norm))
       reporter.alarm(fmt::format(" iteration {}: {}", iteration, *jump));
   }
-  const Interval this_step = interval_of(result, seconds, progress.batch_size);
+  // A step that was begun behind another one takes the time from that one's end.
+  const Interval this_step = interval_of(result, seconds_since(std::max(step.start, settled_)), step.batch_size);
+  settled_ = Clock::now();
   count(result, this_step, progress);
-  if (reporter.wants_step(iteration))
-    reporter.step(record(iteration, this_step, progress, result, step_rates.learning_rate));
-  end = end_after(iteration);
+  if (reporter.wants_step(iteration)) reporter.step(record(step, this_step, result));
   if (iteration % options_.log_interval == 0 || end) {
     summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-    reporter.iteration(record(iteration, progress.interval, progress, result, step_rates.learning_rate));
+    reporter.iteration(record(step, progress.interval, result));
   }
   if (options_.memory_interval && iteration % *options_.memory_interval == 0)
     reporter.message(memory_line(iteration, ops::device_memory(device_)));
@@ -401,6 +398,29 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
   const double seconds_per_step = summary.seconds / static_cast<double>(summary.num_iterations);
   reporter.progress(iteration, options_.train_iters, result.loss,
                     static_cast<double>(options_.train_iters - iteration) * seconds_per_step);
+}
+
+void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end) {
+  Submitted step{.iteration = iteration,
+                 .rates = rates(progress.schedule_samples),
+                 .batch_size = options_.batch_sizes.at(progress.consumed_samples),
+                 .start = Clock::now()};
+  const auto alarm = [&](const std::string& message) { reporter.alarm(message); };
+  nn::Observer* observer = observers_->begin(iteration - 1, alarm);
+  profiler_.begin_step(iteration - 1);
+  submit(iteration, progress.consumed_samples, step.rates, observer);
+  write_trace(reporter, [&] { return profiler_.end_step(); });
+  if (observer != nullptr) observers_->finish(alarm);
+  progress.consumed_samples += step.batch_size;
+  progress.schedule_samples += step.batch_size;
+  step.consumed_samples = progress.consumed_samples;
+  submitted_.push_back(step);
+  const bool is_later = device_.is_cuda() && options_.read_back == RunOptions::ReadBack::kOneStepLater;
+  // Who evaluates or saves must know the steps before.
+  const bool is_boundary = is_evaluation_due(iteration) || saver_->is_due(iteration);
+  if (is_later && submitted_.size() > 1) settle(reporter, progress, std::nullopt);
+  end = end_after(iteration);
+  if (!is_later || is_boundary || end) settle(reporter, progress, end);
 }
 
 RunSummary Trainer::run(Reporter& reporter) {
@@ -413,6 +433,7 @@ RunSummary Trainer::run(Reporter& reporter) {
   std::optional<EndOfRun> end;
   for (std::int64_t iteration = start_.position.iteration + 1; !end && iteration <= options_.train_iters; ++iteration) {
     if (is_passed_over(iteration)) {
+      while (!submitted_.empty()) settle(reporter, progress, std::nullopt);
       progress.consumed_samples += options_.batch_sizes.at(progress.consumed_samples);
       reporter.message(fmt::format(" iteration {}: its data is passed over (iterations_to_skip)", iteration));
       end = end_after(iteration);

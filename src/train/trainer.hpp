@@ -1,6 +1,7 @@
 #pragma once
 // The training loop: data, steps, evaluation, records, summary.
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 
@@ -57,11 +58,22 @@ class Trainer {
   /// The rates of a step that begins after `samples` (of the schedule: skipped steps do not count).
   engine::StepRates rates(std::int64_t samples) const;
   DepthOptions depth_options() const;
-  engine::StepResult step(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
-                          nn::Observer* observer);
+  /// A step that the runner was given and whose result has not been taken.
+  struct Submitted {
+    std::int64_t iteration = 0;
+    engine::StepRates rates;
+    std::int64_t batch_size = 0;
+    std::int64_t consumed_samples = 0;  // this step's included
+    std::chrono::steady_clock::time_point start;
+  };
+  void submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+              nn::Observer* observer);
   const schedule::Schedule& schedule_of(std::int64_t num_micro_batches);
   RunSummary run_evaluation(Reporter& reporter);
-  /// One step with its records; `end` is set if the run ends with it.
+  /// Takes the result of the oldest submitted step, and makes its records; `end`: the run ends with it.
+  void settle(Reporter& reporter, Progress& progress, std::optional<EndOfRun> end);
+  bool is_evaluation_due(std::int64_t iteration) const;
+  /// Submits one step and settles it, or the one before it; `end` is set if the run ends with this one.
   void train(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end);
   bool is_passed_over(std::int64_t iteration) const;
   /// What jumps in a loss and a gradient norm, if anything is to be told.
@@ -70,8 +82,7 @@ class Trainer {
   /// Nothing if a signal came in between.
   std::optional<EvaluationRecord> evaluate(std::int64_t iteration, std::int64_t consumed_samples);
   /// Of the steps in `interval`; `last` and `learning_rate` are the last one's.
-  IterationRecord record(std::int64_t iteration, const Interval& interval, const Progress& progress,
-                         const engine::StepResult& last, double learning_rate) const;
+  IterationRecord record(const Submitted& step, const Interval& interval, const engine::StepResult& last) const;
   /// The interval that one step makes.
   static Interval interval_of(const engine::StepResult& result, double seconds, std::int64_t batch_size);
   /// Throws, or tells that the step was left out, as the experiment says.
@@ -99,6 +110,8 @@ class Trainer {
   std::chrono::steady_clock::time_point began_;
   Profiler profiler_;
   std::unique_ptr<StepObservers> observers_;
+  std::deque<Submitted> submitted_;
+  std::chrono::steady_clock::time_point settled_;         // when the last result was taken
   std::map<std::int64_t, schedule::Schedule> schedules_;  // by number of micro-batches
   OutlierWatch loss_watch_{"loss"};
   OutlierWatch gradient_watch_{"gradient norm"};

@@ -16,7 +16,7 @@ namespace {
 constexpr double kMaxWidth = 1080.0;
 constexpr double kMinWidth = 820.0;
 constexpr double kMargin = 24.0;
-constexpr double kTop = 128.0;
+constexpr double kTop = 137.0;
 constexpr double kBarWidth = 120.0;
 constexpr double kBarRoom = 232.0;  // of one column of bars with its numbers
 constexpr double kLabelSize = 13.0;

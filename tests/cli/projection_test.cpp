@@ -109,6 +109,8 @@ TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
   // A rank, or all of them, are told on a page as in text.
   EXPECT_EQ(run_program(with(kMemory1T, {"--rank", "767", "--out", file})).code, 0);
   expect_holds(read_file(file), {"rank 767: tensor 0, context 0, data 31, pipeline 23"});
+  expect_holds(run_program(with(kMemory1T, {"--hbm", "140GiB"})).out,
+               {"does not fit: 192.0 of 140.0 GiB on a device, 52.0 GiB too much"});
   EXPECT_EQ(run_program(with(kMemory1T, {"--all-ranks", "--out", file})).code, 0);
   expect_holds(read_file(file), {">rank 767<"});
   for (const char* reference : {"src=", "href=", "@import", "url("}) {
@@ -186,6 +188,12 @@ TEST(ProjectionMemory, LinearAttentionIsNotGuessed) {
   const ProgramResult result = run_program({"projection", "memory", "--config", file});
   EXPECT_EQ(result.code, 2) << result.out;
   expect_holds(result.err, {"its memory cannot be projected"});
+  // Its layers, parameters and FLOPs are known.
+  const Json layout = json_of({"view", "layout", "--config", file});
+  EXPECT_EQ(layout["ranks"][0]["chunks"][0]["layers"], 24);
+  const Json params = json_of({"config", "params", "--config", file});
+  EXPECT_EQ(layout["ranks"][0]["flops_per_token"], params["flops_per_token"]);
+  EXPECT_EQ(layout["ranks"][0]["parameters"], params["total"]);
 }
 
 TEST(ProjectionCompare, ARowALayoutWithWhatIsNotLegal) {

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <chrono>
+
+#include "support/processor_time.hpp"
 
 namespace primus::config {
 namespace {
@@ -65,13 +66,13 @@ TEST(PipelineLayout, CaretStandsBelowTheCharacter) {
 }
 
 TEST(PipelineLayout, BombsAreRefusedAtOnce) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin_s = test::processor_seconds();
   for (const std::string& text : {std::string("E((((t|)*9999)*9999)*9999)*9999L"),
                                   "E" + std::string(1'000'000, '(') + "t", std::string("Et*99999999999999999999L"),
                                   "E(" + std::string(100'000, 't') + "|)*9999L", std::string("E|*999999999L")}) {
     EXPECT_TRUE(std::holds_alternative<LayoutFault>(parse_pipeline_layout(text))) << text.substr(0, 40);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_LT(test::processor_seconds() - begin_s, 2.0);
 }
 
 }  // namespace

@@ -47,11 +47,13 @@ TEST(ReadBeside, SwitchesAreKeysThatLeadToOneThatIsReadByItself) {
         path.pop_back();
         ASSERT_TRUE(seen.insert(next).second || next != &key) << key.name << " leads to itself";
         if (seen.size() > 100) FAIL() << key.name;
-        for (const Switch& one : switches_of(*next)) {
-          const Key* row = find_key(one.key);
-          ASSERT_NE(row, nullptr) << one.key;
-          EXPECT_NE(row->state, KeyState::kNoEffect) << one.key;
-          if (!seen.contains(row)) path.push_back(row);
+        for (const Switch& conditions : switches_of(*next)) {
+          for (const Condition& one : conditions) {
+            const Key* row = find_key(one.key);
+            ASSERT_NE(row, nullptr) << one.key;
+            EXPECT_NE(row->state, KeyState::kNoEffect) << one.key;
+            if (!seen.contains(row)) path.push_back(row);
+          }
         }
       }
     }

@@ -138,8 +138,8 @@ TEST(Rules, InheritedWayOfComputingIsNotedExplicitOneStops) {
   EXPECT_THAT(ResolveFixture::notes(fixture.resolve({}, Purpose::kTrain, 1)),
               HasSubstr("moe_shared_expert_overlap: true is planned; the same numbers are computed without it\n"));
   EXPECT_EQ(fixture.problems({"--moe_shared_expert_overlap"}, Purpose::kTrain, 1),
-            "command line: --moe_shared_expert_overlap: planned, not built yet: shared experts run after the routed "
-            "ones (expected false, found true)\n");
+            "command line: --moe_shared_expert_overlap: planned, not built yet: shared experts beside travelling "
+            "tokens (expected false, found true)\n");
   // A plan marks it.
   EXPECT_EQ(fixture.problems({"--moe_shared_expert_overlap"}), "");
 }

@@ -1,5 +1,7 @@
 #include "config/wrong_inputs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -107,10 +109,9 @@ std::string outcome_of(const WrongInput& wrong) {
   fixture.write_experiment(input.file.value_or(input.head + ResolveFixture::experiment_with(overrides) + input.tail));
   std::string text = fixture.problems(input.words, input.purpose, input.world_size);
   if (!text.empty()) return text;
-  for (const std::string& note :
-       split(ResolveFixture::notes(fixture.resolve(input.words, input.purpose, input.world_size)), '\n')) {
-    if (!note.empty()) text += "note: " + note + "\n";
-  }
+  const Resolution resolution = fixture.resolve(input.words, input.purpose, input.world_size);
+  for (const Note& note : resolution.notes) text += fmt::format("note: {}: {}\n", note.key, note.text);
+  for (const Note& note : resolution.no_effect) text += fmt::format("no effect: {}: {}\n", note.key, note.text);
   const std::string folder = fixture.folder().path().string() + "/";
   for (std::size_t at = text.find(folder); at != std::string::npos; at = text.find(folder)) {
     text.erase(at, folder.size());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/rig.hpp"
+#include "ops/adamw/adamw.hpp"
 #include "ops/allocator.hpp"
 #include "support/cuda.hpp"
 
@@ -180,6 +181,156 @@ TEST_P(CudaStep, WhatIsNotFiniteIsNamedAndMovesNothing) {
   EXPECT_EQ(result.outcome, engine::StepOutcome::kSkippedNonFinite);
   EXPECT_NE(result.nonfinite.find(poisoned_weight.descriptor.name), std::string::npos) << result.nonfinite;
   EXPECT_TRUE(at::equal(before, gpu.store.all().back()->weight));
+}
+
+TEST_P(CudaStep, MastersInHalvesEqualWholeOnes) {
+  const SameBits same_bits;
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  Rig whole(spec, policy, model::LossFusion::kFused, batch, at::kCUDA);
+  Rig halves(spec, model::gpu_policy(policy), model::LossFusion::kFused, batch, at::kCUDA);
+  Data data = random_data(spec, batch, generator);
+  EXPECT_EQ(whole.step(data, batch.num_sequences, 1e-3).loss, halves.step(data, batch.num_sequences, 1e-3).loss);
+  const std::vector<engine::StateTensor> expected = whole.optimizer.state_tensors();
+  for (const engine::StateTensor& state : halves.optimizer.state_tensors()) {
+    const auto same = std::find_if(expected.begin(), expected.end(), [&](const engine::StateTensor& other) {
+      return other.parameter == state.parameter && other.part == state.part;
+    });
+    ASSERT_NE(same, expected.end());
+    const at::Tensor value =
+        state.low_bits.defined() ? ops::join_halves(state.tensor.cpu(), state.low_bits.cpu()) : state.tensor.cpu();
+    EXPECT_TRUE(at::equal(value, same->tensor.cpu())) << state.parameter;
+  }
+  // From here on ties, rounded the other way, make a difference.
+  data = random_data(spec, batch, generator);
+  const double loss = whole.step(data, batch.num_sequences, 1e-3).loss;
+  EXPECT_NEAR(halves.step(data, batch.num_sequences, 1e-3).loss, loss, 1e-3 * loss);
+}
+
+/// Decision 18: gradients of a step of one micro-batch appear in its backward, those of several stay. Changing between
+/// them (a batch that ramps up) leaves nothing of the step before.
+TEST_P(CudaStep, GradientsOfOneAndOfSeveralMicroBatchesEqualTheCpus) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = random_spec(seed());
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = random_batch(seed()).seq_length};
+  const model::BatchShape three{.num_sequences = 3, .seq_length = batch.seq_length};
+  Rig cpu(spec, {}, model::LossFusion::kFused, batch);
+  Rig gpu(spec, {}, model::LossFusion::kFused, batch, at::kCUDA);
+  for (const auto& parameter : gpu.store.all()) EXPECT_FALSE(parameter->main_grad.defined());
+  for (const model::BatchShape& of_step : {batch, three, three, batch}) {
+    const Data data = random_data(spec, of_step, generator);
+    const engine::StepResult expected = cpu.step(data, 1);
+    EXPECT_NEAR(gpu.step(data, 1).loss, expected.loss, 1e-5 * std::abs(expected.loss));
+    EXPECT_LE(worst_gradient_difference(gpu.store, cpu.store), 1e-4);
+  }
+}
+
+engine::StepSettings recorded_settings(const model::NumericPolicy& policy, model::BatchShape batch) {
+  return {.policy = policy,
+          .micro_batch = batch,
+          .clip_grad = 1.0,
+          .recompute = {},
+          .loss_scale = {},
+          .launch = engine::Launch::kRecorded};
+}
+
+/// Recorded or not, a step gives the same bits: recording and warming up change nothing (D7), and what changes from
+/// step to step (data, masks, rates, the number of micro-batches) reaches a recording.
+TEST_P(CudaStep, RecordedStepsEqualLaunchedOnes) {
+  const SameBits same_bits;
+  std::mt19937_64 generator(seed());
+  model::ModelSpec spec = aligned_spec(seed());
+  spec.moe->router.expert_bias = model::RouterSpec::ExpertBias::kOn;
+  spec.moe->router.score_function = model::ScoreFunction::kSigmoid;
+  spec.moe->router.balance = model::RouterSpec::Balance::kLearnt;
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  engine::StepSettings settings = recorded_settings(model::gpu_policy(policy), batch);
+  Rig recorded(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+  settings.launch = engine::Launch::kOneByOne;
+  Rig launched(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+  int step = 0;
+  for (const std::int64_t sequences : {1, 1, 1, 1, 3, 3, 3, 3, 1, 3, 1}) {
+    const Data data = random_data(spec, {.num_sequences = sequences, .seq_length = batch.seq_length}, generator);
+    const double rate = 1e-3 / ++step;
+    const engine::StepResult expected = launched.step(data, 1, rate);
+    const engine::StepResult result = recorded.step(data, 1, rate);
+    EXPECT_EQ(result.loss, expected.loss) << step;
+    EXPECT_EQ(result.grad_norm, expected.grad_norm) << step;
+    ASSERT_EQ(result.expert_loads.size(), expected.expert_loads.size());
+    for (std::size_t i = 0; i < result.expert_loads.size(); ++i) {
+      EXPECT_EQ(result.expert_loads[i].num_tokens, expected.expert_loads[i].num_tokens) << step;
+    }
+    for (std::size_t i = 0; i < recorded.store.all().size(); ++i) {
+      const nn::Parameter& parameter = *recorded.store.all()[i];
+      ASSERT_TRUE(at::equal(launched.store.all()[i]->weight, parameter.weight)) << step << parameter.descriptor.name;
+    }
+  }
+}
+
+/// Giving the device a step waits for nothing, launched or recorded; its result is there when it is asked for later.
+TEST_P(CudaStep, NoStepWaitsForTheDevice) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  for (const engine::Launch launch : {engine::Launch::kOneByOne, engine::Launch::kRecorded}) {
+    engine::StepSettings settings = recorded_settings(model::gpu_policy(policy), batch);
+    settings.launch = launch;
+    Rig rig(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+    const Data data = random_data(spec, batch, generator);
+    for (int step = 0; step < 4; ++step) rig.step(data, batch.num_sequences, 1e-3);
+    const std::vector<nn::MicroBatchInput> micro_batches = rig.cut(data, batch.num_sequences);
+    const auto actions = schedule::build({.num_micro_batches = 1}).actions({0});
+    const engine::StepInput input{.micro_batches = micro_batches,
+                                  .num_tokens = data.num_tokens(),
+                                  .rates = {.learning_rate = 1e-3, .weight_decay = 0.1, .end_learning_rate = {}}};
+    ops::set_host_waits(at::kCUDA, ops::HostWaits::kRefused);
+    EXPECT_ANY_THROW(static_cast<void>(rig.store.all()[0]->weight.cpu())) << "the check itself works";
+    EXPECT_NO_THROW(rig.runner.submit(actions, input));
+    EXPECT_NO_THROW(rig.runner.submit(actions, input));
+    const double first = rig.runner.collect().loss;
+    EXPECT_NO_THROW(rig.runner.submit(actions, input));
+    const double second = rig.runner.collect().loss;
+    const double third = rig.runner.collect().loss;
+    ops::set_host_waits(at::kCUDA, ops::HostWaits::kAllowed);
+    EXPECT_GT(first, second);  // the same data again and again
+    EXPECT_GT(second, third);
+  }
+}
+
+/// A step that is not finite is told one step later; the step that was begun meanwhile moves nothing either.
+TEST_P(CudaStep, NothingFollowsAStepThatIsNotFinite) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  for (const engine::AfterNonFinite after : {engine::AfterNonFinite::kHalt, engine::AfterNonFinite::kGoOn}) {
+    engine::StepSettings settings = recorded_settings(model::gpu_policy(policy), batch);
+    settings.after_nonfinite = after;
+    Rig rig(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+    const Data data = random_data(spec, batch, generator);
+    for (int step = 0; step < 4; ++step) rig.step(data, 1, 1e-3);
+    const at::Tensor before = rig.store.all().front()->weight.clone();
+    std::vector<nn::MicroBatchInput> broken = rig.cut(data, 1);
+    broken[0].loss.inverse_num_tokens = std::numeric_limits<double>::quiet_NaN();
+    const std::vector<nn::MicroBatchInput> whole = rig.cut(data, 1);
+    const auto actions = schedule::build({.num_micro_batches = 1}).actions({0});
+    const engine::StepRates rates{.learning_rate = 1e-3, .weight_decay = 0.1, .end_learning_rate = {}};
+    rig.runner.submit(actions, {.micro_batches = broken, .num_tokens = data.num_tokens(), .rates = rates});
+    rig.runner.submit(actions, {.micro_batches = whole, .num_tokens = data.num_tokens(), .rates = rates});
+    EXPECT_EQ(rig.runner.collect().outcome, engine::StepOutcome::kSkippedNonFinite);
+    const bool goes_on = after == engine::AfterNonFinite::kGoOn;
+    EXPECT_EQ(rig.runner.collect().outcome,
+              goes_on ? engine::StepOutcome::kUpdated : engine::StepOutcome::kSkippedNonFinite);
+    EXPECT_EQ(at::equal(before, rig.store.all().front()->weight), !goes_on);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaStep, ::testing::Range(0, 8));

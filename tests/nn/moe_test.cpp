@@ -317,7 +317,7 @@ TEST(MoeFixedTest, ExpertBiasMovesByTheSignOfTheShortfall) {
     bias.zero_();
     set_counts(rig.moe, counts);
     comm::SingleGroup one;
-    rig.moe.router().update_bias(one);
+    rig.moe.router().update_bias(one, at::ones({1}, at::kInt));
     const auto* data = bias.data_ptr<float>();
     return std::vector<float>(data, data + 4);
   };
@@ -344,7 +344,7 @@ TEST(MoeFixedTest, ExpertBiasBalancesTheLoad) {
   EXPECT_GT(worst(), 1.5);
   comm::SingleGroup one;
   for (int step = 0; step < 400; ++step) {
-    rig.moe.router().update_bias(one);
+    rig.moe.router().update_bias(one, at::ones({1}, at::kInt));
     rig.moe.router().reset_metrics();
     rig.forward(x);
   }
@@ -371,7 +371,7 @@ TEST(MoeFixedTest, QuantileBiasIsTheCentredMeanOfTheStep) {
     sum = sum + std::get<0>((logits - threshold.unsqueeze(1)).sort(0, true)).select(0, 25);
   }
   comm::SingleGroup one;
-  rig.moe.router().update_bias(one);
+  rig.moe.router().update_bias(one, at::ones({1}, at::kInt));
   const Tensor blended = before * 0.25 + sum * (0.75 / 2.0);
   EXPECT_LE(relative_error(bias, blended - blended.mean()), 1e-13);
 }

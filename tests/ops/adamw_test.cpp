@@ -5,6 +5,7 @@
 #include <ATen/ops/sum.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 
 #include "support/tensors.hpp"
@@ -232,6 +233,45 @@ TEST(HasNonfiniteTest, FindsOneBadElementAnywhere) {
     }
   }
   EXPECT_FALSE(ops::has_nonfinite(at::zeros({0}, at::kFloat)));
+}
+
+TEST(AdamWHalves, AreTheMasterBitForBit) {
+  // Every pattern of the low half beside upper halves of both parities and signs, largest and smallest values too.
+  std::vector<float> values;
+  for (const std::uint32_t upper : {0x0000U, 0x0001U, 0x3F80U, 0x3F81U, 0xBF80U, 0x7F7EU, 0x8000U, 0x0080U}) {
+    for (std::uint32_t low = 0; low < 0x10000U; ++low) values.push_back(std::bit_cast<float>(upper << 16U | low));
+  }
+  const Tensor master = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kFloat);
+  Tensor weight = at::empty(master.sizes(), at::kBFloat16);
+  Tensor low_bits = at::empty(master.sizes(), at::kShort);
+  ops::split_halves(master, weight, low_bits);
+  EXPECT_TRUE(at::equal(ops::join_halves(weight, low_bits).view(at::kInt), master.view(at::kInt)));
+  // The weight is the rounded master, but for ties.
+  const Tensor is_tie = master.view(at::kInt).bitwise_and(0xFFFF).eq(0x8000);
+  EXPECT_EQ(is_tie.sum().item<std::int64_t>(), 8);
+  const Tensor rounded = master.to(at::kBFloat16);
+  EXPECT_TRUE(weight.eq(rounded).logical_or(is_tie).all().item<bool>());
+  EXPECT_FALSE(weight.eq(rounded).all().item<bool>());
+}
+
+TEST(AdamWHalves, StepLikeAWholeMaster) {
+  std::mt19937_64 generator(45);
+  const Tensor start = random_normal({5000}, at::kFloat, generator, 0.02);
+  Tensor master = start.clone();
+  Tensor m = at::zeros_like(start), v = at::zeros_like(start);
+  Tensor m_halves = m.clone(), v_halves = v.clone();
+  Tensor weight = at::empty(start.sizes(), at::kBFloat16), low_bits = at::empty(start.sizes(), at::kShort);
+  Tensor unused = start.to(at::kBFloat16);
+  ops::split_halves(start, weight, low_bits);
+  for (std::int64_t t = 1; t <= 20; ++t) {
+    const UpdateGate gate =
+        Step{.learning_rate = 1e-3, .weight_decay = 0.1, .grad_scale = 0.7, .number = t}.gate(t != 7);
+    const Tensor grad = random_normal({5000}, at::kFloat, generator);
+    ops::adamw_step(kOptions, gate, Decays::kYes, grad, master, m, v, unused);
+    ops::adamw_halves_step(kOptions, gate, Decays::kYes, grad, low_bits, m_halves, v_halves, weight);
+    ASSERT_TRUE(at::equal(ops::join_halves(weight, low_bits), master)) << t;
+    ASSERT_TRUE(at::equal(m_halves, m) && at::equal(v_halves, v)) << t;
+  }
 }
 
 }  // namespace

@@ -65,6 +65,9 @@ void check_linear(const Shape& shape, const Types& types, std::int64_t extra_str
   const Tensor main_before = main_grad.clone();
   ops::linear_wgrad(dy, x, main_grad);
   EXPECT_LE(relative_error(main_grad, w64.grad().add(main_before.to(at::kDouble))), tolerance(main_type));
+  Tensor overwritten = poisoned({shape.outputs, shape.inputs}, main_type);
+  ops::linear_wgrad(dy, x, overwritten, Write::kOverwrite);
+  EXPECT_LE(relative_error(overwritten, w64.grad()), tolerance(main_type));
 }
 
 TEST(GemmTest, LinearMatchesAutograd) {
@@ -192,6 +195,10 @@ void check_grouped(const GroupedCase& shape, const Types& types, std::int64_t ex
   EXPECT_LE(relative_error(y.narrow(0, 0, valid), y64), tolerance(types.y));
   EXPECT_LE(relative_error(dx.narrow(0, 0, valid), dx64), tolerance(types.y));
   EXPECT_LE(relative_error(main_grad, grad64), tolerance(main_type));
+  // Overwritten, what was there does not matter, and a group without rows has no gradient.
+  Tensor overwritten = poisoned({experts, shape.outputs, shape.inputs}, main_type);
+  ops::grouped_linear_wgrad(dy, x, offsets, overwritten, ops::Write::kOverwrite);
+  EXPECT_LE(relative_error(overwritten, grad64.sub(main_before.to(at::kDouble))), tolerance(main_type));
 }
 
 TEST(GemmTest, GroupedMatchesOneProductAnExpert) {

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
+#include "base/files.hpp"
+#include "base/text.hpp"
 #include "projection/compat_blog.hpp"
 #include "projection/compat_primus.hpp"
 #include "projection/plan_of.hpp"
@@ -183,6 +186,37 @@ TEST(Primus, WhatTheOriginalPrints) {
       EXPECT_NEAR(gib(memory.total()), rank.total, 0.0151) << rank.rank;
     }
   }
+}
+
+// tests/projection/data/primus_rows.tsv: every other run that was recorded.
+TEST(Primus, EveryRecordedRun) {
+  const std::string table = read_file(std::string(PRIMUS_SOURCE_DIR) + "/tests/projection/data/primus_rows.tsv");
+  std::optional<MemoryInputs> inputs;
+  std::int64_t global_batch_size = 0;
+  std::string name;
+  int num_ranks = 0;
+  constexpr double kRounding = 0.0055;  // some were rounded twice, to four decimals and then to two
+  for (const std::string& line : split(table, '\n')) {
+    if (line.empty() || line.starts_with("#")) continue;
+    const std::vector<std::string> cells = split(line, '\t');
+    if (!cells[0].empty()) {
+      name = cells[0];
+      const std::int64_t world = std::stoll(cells[2]);
+      const config::Experiment experiment = plan_experiment(cells[1], world, split(cells[3], ' '));
+      inputs = memory_inputs(experiment, world, 1.0);
+      global_batch_size = experiment.get_int("global_batch_size");
+      continue;
+    }
+    SCOPED_TRACE(name + ", rank " + cells[1]);
+    ASSERT_EQ(cells.size(), 6U);
+    const PrimusMemory memory = primus_memory(*inputs, std::stoi(cells[1]), global_batch_size);
+    EXPECT_NEAR(memory.num_parameters / 1e9, std::stod(cells[2]), 5.1e-6);
+    EXPECT_NEAR(gib(memory.resident()), std::stod(cells[3]), kRounding);
+    EXPECT_NEAR(gib(memory.activations), std::stod(cells[4]), kRounding);
+    EXPECT_NEAR(gib(memory.total()), std::stod(cells[5]), 0.0151);
+    ++num_ranks;
+  }
+  EXPECT_EQ(num_ranks, 157);
 }
 
 TEST(Primus, ExactCounts) {

@@ -189,6 +189,20 @@ TEST_F(TrainerTest, AnOverflowingLossScaleFallsAndTheRunGoesOn) {
   EXPECT_TRUE(std::isfinite(summary.last_loss));
 }
 
+TEST_F(TrainerTest, SyncFreeStagesChangeNoLoss) {
+  const RunSummary plain = run(experiment({}));
+  for (const char* stage : {"1", "2", "3"}) {
+    const std::vector<std::string> staged = {"--enable_primus_turbo", "True", "--turbo_sync_free_moe_stage", stage};
+    EXPECT_EQ(run(experiment(staged)).last_loss, plain.last_loss) << stage;
+    // What ends a run at a step that is not finite must not end one whose loss scale overflows.
+    std::vector<std::string> scaled = staged;
+    scaled.insert(scaled.end(), {"--fp16", "True", "--initial_loss_scale", "67108864"});
+    const RunSummary overflowing = run(experiment(scaled));
+    EXPECT_GT(overflowing.num_skipped, 0) << stage;
+    EXPECT_LT(overflowing.num_skipped, 25) << stage;
+  }
+}
+
 TEST_F(TrainerTest, AGpuNamesTheKeyThatItCannotTrain) {
   const std::vector<std::vector<std::string>> cases = {
       {"--fp16", "True"},

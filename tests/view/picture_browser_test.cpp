@@ -80,7 +80,9 @@ PicturePage layout_page(int ranks, int chunks) {
 class PicturesInBrowser : public test::BrowserTest {
  protected:
   std::string measured(const PicturePage& page, const std::string& options = "") {
-    const std::string document = document_of_page(picture_page(page), kMeasure, options);
+    const std::string html = picture_page(page);
+    EXPECT_LT(html.size(), 10'000'000U);
+    const std::string document = document_of_page(html, kMeasure, options);
     EXPECT_EQ(attribute(document, "outside"), "");
     EXPECT_EQ(attribute(document, "touching"), "");
     EXPECT_EQ(attribute(document, "requests"), "0") << "the page asks for other files";

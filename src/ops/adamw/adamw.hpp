@@ -36,6 +36,15 @@ void close_gate(const Tensor& loss_sum_1, const Tensor& square_sum_1, double cli
 void adamw_step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, const Tensor& main_grad,
                 Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight);
 
+/// The same where the master is held in two halves: `weight`, bf16, and its low 16 bits (int16); see master_bits.hpp.
+/// The master, gradient and moments are fp32.
+void adamw_halves_step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, const Tensor& main_grad,
+                       Tensor& low_bits, Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight);
+
+/// fp32 masters from their halves, and back. On the CPU.
+Tensor join_halves(const Tensor& weight, const Tensor& low_bits);
+void split_halves(const Tensor& master, Tensor& weight, Tensor& low_bits);
+
 /// sum_1 (fp64, on x's device) += Σ x², the same bits whatever the number of threads.
 void add_sum_of_squares(const Tensor& x, Tensor& sum_1);
 

@@ -11,6 +11,10 @@ Gate gate_of(const UpdateGate& gate) {
           gpu::data<std::int64_t>(gate.num_steps_1), gpu::data<std::int32_t>(gate.proceed_1)};
 }
 
+AdamWConstants constants_of(const AdamWOptions& options, Decays decays) {
+  return {options.beta1, options.beta2, static_cast<float>(options.epsilon), decays == Decays::kYes ? 1 : 0};
+}
+
 void close(const Tensor& loss_sum_1, const Tensor& square_sum_1, double clip_grad, UpdateGate& gate) {
   launch_close_gate(gpu::data<double>(loss_sum_1), gpu::data<double>(square_sum_1), clip_grad, gate_of(gate),
                     gpu::current_stream());
@@ -18,19 +22,26 @@ void close(const Tensor& loss_sum_1, const Tensor& square_sum_1, double clip_gra
 
 void step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, const Tensor& main_grad, Tensor& master,
           Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight) {
-  const AdamWConstants constants{options.beta1, options.beta2, static_cast<float>(options.epsilon),
-                                 decays == Decays::kYes ? 1 : 0};
   gpu::dispatch(weight.scalar_type(), "adamw_step", [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* own = gpu::data<T>(weight);
     if (static_cast<const void*>(own) == master.const_data_ptr()) own = nullptr;
     PRIMUS_CHECK(sizeof(T) == 2 || own == nullptr || master.numel() == 0,
                  "adamw: on a GPU fp32 weights are their own masters");
-    launch_adamw_step<T>(constants, gate_of(gate), master.numel(),
+    launch_adamw_step<T>(constants_of(options, decays), gate_of(gate), master.numel(),
                          {gpu::data<float>(main_grad), gpu::data<float>(master), gpu::data<float>(exp_avg),
                           gpu::data<float>(exp_avg_sq), own},
                          gpu::current_stream());
   });
+}
+
+void halves_step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, const Tensor& main_grad,
+                 Tensor& low_bits, Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight) {
+  launch_adamw_halves_step(
+      constants_of(options, decays), gate_of(gate), weight.numel(),
+      {gpu::data<float>(main_grad), gpu::data<float>(exp_avg), gpu::data<float>(exp_avg_sq),
+       static_cast<std::uint16_t*>(weight.data_ptr()), static_cast<std::uint16_t*>(low_bits.data_ptr())},
+      gpu::current_stream());
 }
 
 void add_squares(const Tensor& x, Tensor& sum_1) {
@@ -56,6 +67,7 @@ bool nonfinite(const Tensor& x) {
 void register_adamw(CudaOps& ops) {
   ops.close_gate = close;
   ops.adamw_step = step;
+  ops.adamw_halves_step = halves_step;
   ops.add_sum_of_squares = add_squares;
   ops.has_nonfinite = nonfinite;
 }

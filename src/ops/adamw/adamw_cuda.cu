@@ -1,6 +1,7 @@
 // Streaming kernels: a fixed number of blocks walks each tensor, with as many 16-byte loads in flight as hide the
 // memory's latency.
 #include "ops/adamw/adamw_cuda.hpp"
+#include "ops/adamw/master_bits.hpp"
 #include "ops/gpu/device.cuh"
 
 namespace primus::ops::cuda {
@@ -118,6 +119,68 @@ __global__ void __launch_bounds__(kBlock, 4)
   }
 }
 
+/// Four halves of masters: 8 bytes.
+union FourHalves {
+  uint2 bits;
+  std::uint16_t half[4];
+};
+
+__device__ void update_half(const StepConstants& c, float grad, std::uint16_t& weight, std::uint16_t& low,
+                            float& exp_avg, float& exp_avg_sq) {
+  float master = __uint_as_float(master_bits(weight, low));
+  update(c, grad, master, exp_avg, exp_avg_sq);
+  const std::uint32_t bits = __float_as_uint(master);
+  weight = weight_bits(bits);
+  low = static_cast<std::uint16_t>(bits);
+}
+
+/// As update_groups, with masters in halves.
+__device__ void update_halves(const StepConstants& c, std::int64_t first, std::int64_t groups, const AdamWHalves& a) {
+  Four grad[kUnroll], exp_avg[kUnroll], exp_avg_sq[kUnroll];
+  FourHalves weight[kUnroll], low[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::int64_t i = (first + u * kBlock) * 4;
+    if (first + u * kBlock >= groups) break;
+    grad[u] = Four::load(a.main_grad + i);
+    weight[u].bits = *reinterpret_cast<const uint2*>(a.weight + i);
+    low[u].bits = *reinterpret_cast<const uint2*>(a.low + i);
+    exp_avg[u] = Four::load(a.exp_avg + i);
+    exp_avg_sq[u] = Four::load(a.exp_avg_sq + i);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::int64_t i = (first + u * kBlock) * 4;
+    if (first + u * kBlock >= groups) break;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      update_half(c, grad[u].value[j], weight[u].half[j], low[u].half[j], exp_avg[u].value[j], exp_avg_sq[u].value[j]);
+    }
+    exp_avg[u].store(a.exp_avg + i);
+    exp_avg_sq[u].store(a.exp_avg_sq + i);
+    *reinterpret_cast<uint2*>(a.weight + i) = weight[u].bits;
+    *reinterpret_cast<uint2*>(a.low + i) = low[u].bits;
+  }
+}
+
+/// As adamw_kernel, with masters in halves.
+__global__ void __launch_bounds__(kBlock, 4)
+    adamw_halves_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, AdamWHalves a) {
+  __shared__ StepConstants shared;
+  if (*gate.proceed == 0) return;
+  if (threadIdx.x == 0) shared = constants_of(given, gate);
+  __syncthreads();
+  const StepConstants c = shared;
+  constexpr std::int64_t kTile = std::int64_t{kBlock} * kUnroll;
+  for (std::int64_t tile = blockIdx.x * kTile; tile < groups; tile += gridDim.x * kTile) {
+    update_halves(c, tile + threadIdx.x, groups, a);
+  }
+  const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
+  for (std::int64_t i = groups * 4 + std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) {
+    update_half(c, a.main_grad[i], a.weight[i], a.low[i], a.exp_avg[i], a.exp_avg_sq[i]);
+  }
+}
+
 __global__ void close_gate_kernel(const double* loss_sum, const double* square_sum, double clip_grad, Gate gate) {
   const double norm = sqrt(*square_sum);
   const bool proceed = isfinite(*loss_sum) && isfinite(norm);
@@ -207,6 +270,17 @@ void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::i
   const std::int64_t groups = is_packed ? count / 4 : 0;
   const unsigned blocks = at_most(kUpdateBlocks, blocks_for(count, kBlock * (is_packed ? 4 * kUnroll : 1)));
   adamw_kernel<T><<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
+}
+
+void launch_adamw_halves_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+                              const AdamWHalves& tensors, gpu::Stream stream) {
+  if (count == 0) return;
+  const bool is_packed =
+      are_packed(tensors.main_grad, tensors.exp_avg, tensors.exp_avg_sq, tensors.weight, tensors.low);
+  const std::int64_t groups = is_packed ? count / 4 : 0;
+  const unsigned blocks = at_most(kUpdateBlocks, blocks_for(count, kBlock * (is_packed ? 4 * kUnroll : 1)));
+  adamw_halves_kernel<<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 

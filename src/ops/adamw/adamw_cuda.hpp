@@ -29,9 +29,21 @@ struct AdamWTensors {
   T* weight;  // nullptr: the master is the weight
 };
 
+/// The master in two halves (master_bits.hpp), as bits.
+struct AdamWHalves {
+  const float* main_grad;
+  float* exp_avg;
+  float* exp_avg_sq;
+  std::uint16_t* weight;
+  std::uint16_t* low;
+};
+
 template <typename T>
 void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
                        const AdamWTensors<T>& tensors, gpu::Stream stream);
+
+void launch_adamw_halves_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+                              const AdamWHalves& tensors, gpu::Stream stream);
 
 void launch_close_gate(const double* loss_sum, const double* square_sum, double clip_grad, const Gate& gate,
                        gpu::Stream stream);

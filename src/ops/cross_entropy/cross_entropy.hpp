@@ -30,12 +30,12 @@ void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tenso
 void bound_logits(const LogitOptions& options, Tensor& logits_TV);
 
 /// The output layer and the loss in chunks of tokens: logits of one chunk only are ever held.
-/// loss_T; dx_TH = d/dx; main_grad_VH += the weight's gradient, where it is defined. grad_T as above. Chunk size:
-/// `chunk_tokens`, 0: chosen (on a GPU logits of at most 256 MiB). The same code on every device: products and loss are
+/// loss_T; dx_TH = d/dx; main_grad_VH (+)= the weight's gradient, where it is defined. grad_T as above. Chunk size:
+/// `chunk_tokens`, 0: chosen (on a GPU logits of at most 800 MiB). The same code on every device: products and loss are
 /// ops of their own.
 void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
                           std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH,
-                          const LogitOptions& options = {});
+                          const LogitOptions& options = {}, Write write = Write::kAccumulate);
 
 /// Loss only, chunked (evaluation).
 void linear_cross_entropy_loss(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, std::int64_t chunk_tokens,

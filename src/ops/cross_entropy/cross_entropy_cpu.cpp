@@ -1,6 +1,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "model/logit_chunks.hpp"
 #include "ops/cross_entropy/cross_entropy.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/gemm/gemm.hpp"
@@ -15,10 +16,6 @@ constexpr std::int64_t kElementsPerTask = 16 * 1024;
 constexpr std::int64_t kColumnBlock = 1024;  // read for its maximum, then again for its sum: stays in the L1 cache
 constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
 constexpr std::int64_t kMinimumChunkTokens = 64;
-// A GPU reads and writes the whole main gradient once a chunk, so chunks are as large as the memory that a step may
-// take for them; rows in multiples of a product's tile.
-constexpr std::int64_t kGpuChunkBytes = std::int64_t{256} << 20;
-constexpr std::int64_t kGpuChunkTile = 128;
 
 template <typename T>
 acc_t<T> largest_of(const T* x, std::int64_t n) {
@@ -217,7 +214,7 @@ std::int64_t chosen_chunk(std::int64_t chunk_tokens, const Tensor& w_VH) {
   if (chunk_tokens > 0) return chunk_tokens;
   const std::int64_t row_bytes =
       std::max<std::int64_t>(1, w_VH.size(0) * static_cast<std::int64_t>(w_VH.element_size()));
-  if (w_VH.is_cuda()) return std::max(kGpuChunkTile, kGpuChunkBytes / row_bytes / kGpuChunkTile * kGpuChunkTile);
+  if (w_VH.is_cuda()) return model::device_logit_chunk(row_bytes);
   return std::max(kMinimumChunkTokens, kChunkBytes / row_bytes);
 }
 
@@ -328,14 +325,17 @@ void cross_entropy_forward(const Tensor& logits_TV, const Tensor& label_T, Tenso
 
 void linear_cross_entropy(const Tensor& x_TH, const Tensor& w_VH, const Tensor& label_T, const Tensor& grad_T,
                           std::int64_t chunk_tokens, Tensor& loss_T, Tensor& dx_TH, Tensor& main_grad_VH,
-                          const LogitOptions& options) {
+                          const LogitOptions& options, Write write) {
   const ZoneScope zone(Zone::kLoss);
+  if (x_TH.size(0) == 0 && main_grad_VH.defined() && write == Write::kOverwrite) main_grad_VH.zero_();
   for_each_chunk(x_TH, w_VH, options, chunk_tokens, [&](std::int64_t first, std::int64_t tokens, Tensor& logits) {
     Tensor loss = loss_T.narrow(0, first, tokens);
     Tensor dx = dx_TH.narrow(0, first, tokens);
     bounded_cross_entropy(logits, label_T.narrow(0, first, tokens), grad_T.narrow(0, first, tokens), options, loss);
     linear_dgrad(logits, w_VH, dx);
-    if (main_grad_VH.defined()) linear_wgrad(logits, x_TH.narrow(0, first, tokens), main_grad_VH);
+    if (!main_grad_VH.defined()) return;
+    const Write of_chunk = first == 0 ? write : Write::kAccumulate;
+    linear_wgrad(logits, x_TH.narrow(0, first, tokens), main_grad_VH, of_chunk);
   });
 }
 

@@ -21,6 +21,12 @@ constexpr std::int64_t kTotalsBytes = 2 * sizeof(float) * kLargeBlock / 32;  // 
 
 enum class Keep { kNothing, kInShared };
 
+/// exp of what is not above 0, by the hardware's power of two alone: what lies below 2^-126 becomes 0.
+__device__ float exp_of(float x) {
+  constexpr float kLog2E = 1.4426950408889634F;
+  return gpu::fast_exp2(x * kLog2E);
+}
+
 /// Σ exp(x − maximum) beside the maximum. From −FLT_MAX, so that −inf needs no test; a NaN arrives in the sum.
 struct Totals {
   float maximum = -FLT_MAX;
@@ -32,11 +38,11 @@ struct Totals {
 #pragma unroll
     for (int i = 1; i < P::kSize; ++i) largest = fmaxf(largest, pack.at(i));
     if (largest > maximum) {
-      sum *= __expf(maximum - largest);
+      sum *= exp_of(maximum - largest);
       maximum = largest;
     }
 #pragma unroll
-    for (int i = 0; i < P::kSize; ++i) sum += __expf(pack.at(i) - maximum);
+    for (int i = 0; i < P::kSize; ++i) sum += exp_of(pack.at(i) - maximum);
   }
 };
 
@@ -47,14 +53,14 @@ __device__ Totals block_totals(Totals own) {
   const int waves = static_cast<int>(blockDim.x) / 32;
   Totals all;
   all.maximum = gpu::lane_max<32>(own.maximum);
-  own.sum = gpu::lane_sum<32>(own.sum * __expf(own.maximum - all.maximum));
+  own.sum = gpu::lane_sum<32>(own.sum * exp_of(own.maximum - all.maximum));
   if (threadIdx.x % 32 == 0) {
     maxima[threadIdx.x / 32] = all.maximum;
     sums[threadIdx.x / 32] = own.sum;
   }
   __syncthreads();
   for (int i = 0; i < waves; ++i) all.maximum = fmaxf(all.maximum, maxima[i]);
-  for (int i = 0; i < waves; ++i) all.sum += sums[i] * __expf(maxima[i] - all.maximum);
+  for (int i = 0; i < waves; ++i) all.sum += sums[i] * exp_of(maxima[i] - all.maximum);
   return all;
 }
 
@@ -136,13 +142,13 @@ __global__ void __launch_bounds__(kLargeBlock)
       if (p >= packs) break;
       float value[P::kSize];
 #pragma unroll
-      for (int i = 0; i < P::kSize; ++i) value[i] = __expf(pack[u].at(i) - totals.maximum) * factor;
+      for (int i = 0; i < P::kSize; ++i) value[i] = exp_of(pack[u].at(i) - totals.maximum) * factor;
       P::from(value).store(row + std::int64_t{p} * P::kSize);
     }
   }
   // The thread that wrote the label's pack puts its one element right.
   if (target / P::kSize % step == threadIdx.x) {
-    row[target] = gpu::from_float<T>(fmaf(__expf(logit - totals.maximum), factor, -dloss));
+    row[target] = gpu::from_float<T>(fmaf(exp_of(logit - totals.maximum), factor, -dloss));
   }
 }
 

@@ -11,8 +11,8 @@ void linear_forward(const Tensor& x_TI, const Tensor& w_OI, Tensor& y_TO, Write 
 /// dx_TI (+)= dy_TO · w_OI.
 void linear_dgrad(const Tensor& dy_TO, const Tensor& w_OI, Tensor& dx_TI, Write write = Write::kOverwrite);
 
-/// main_grad_OI += dy_TOᵀ · x_TI; main_grad is fp32 (fp64 beside fp64 operands).
-void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI);
+/// main_grad_OI (+)= dy_TOᵀ · x_TI; main_grad is fp32 (fp64 beside fp64 operands).
+void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI, Write write = Write::kAccumulate);
 
 /// y_RO = x_RI · w_EOI[e]ᵀ for the rows offsets[e] .. offsets[e+1] of each expert; offsets int32 [E+1], on x's device.
 /// Rows past offsets[E] are neither read nor written. On a GPU x and w have one type, and nobody checks the offsets:
@@ -22,7 +22,8 @@ void grouped_linear_forward(const Tensor& x_RI, const Tensor& w_EOI, const Tenso
 /// dx_RI = dy_RO · w_EOI[e], by group.
 void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor& offsets, Tensor& dx_RI);
 
-/// main_grad_EOI[e] += dy_RO[group]ᵀ · x_RI[group]; empty groups leave their main gradient as it is.
-void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI);
+/// main_grad_EOI[e] (+)= dy_RO[group]ᵀ · x_RI[group]: of an empty group nothing is added, or 0 is written.
+void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                          Write write = Write::kAccumulate);
 
 }  // namespace primus::ops

@@ -198,6 +198,12 @@ class Groups {
   std::int64_t experts_;
 };
 
+void zero_empty(const Groups& groups, Tensor& main_grad_EOI) {
+  for (std::int64_t e = 0; e < groups.experts(); ++e) {
+    if (groups.rows(e) == 0) main_grad_EOI[e].zero_();
+  }
+}
+
 void check_experts(const Tensor& w_EOI) {
   PRIMUS_CHECK(w_EOI.dim() == 3 && w_EOI.is_contiguous(), "gemm: expert matrices must be contiguous");
 }
@@ -241,7 +247,7 @@ void linear_dgrad(const Tensor& dy_TO, const Tensor& w_OI, Tensor& dx_TI, Write 
   multiply(dy, w, dx, write);
 }
 
-void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI) {
+void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI, Write write) {
   const ZoneScope zone(Zone::kLinearWgrad);
   check_types(dy_TO, x_TI, main_grad_OI);
   check_main_grad(main_grad_OI, dy_TO);
@@ -250,8 +256,9 @@ void linear_wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI)
   const Matrix grad = as_matrix(main_grad_OI, "main_grad");
   PRIMUS_CHECK(dy.rows == x.rows && dy.columns == grad.rows && x.columns == grad.columns,
                "linear_wgrad: shapes differ");
-  if (dy_TO.is_cuda()) return cuda_ops().linear_wgrad(dy_TO, x_TI, main_grad_OI);
-  if (dy.rows > 0) multiply(dy.transposed(), x, grad, Write::kAccumulate);
+  if (dy_TO.is_cuda()) return cuda_ops().linear_wgrad(dy_TO, x_TI, main_grad_OI, write);
+  if (dy.rows > 0) return multiply(dy.transposed(), x, grad, write);
+  if (write == Write::kOverwrite) main_grad_OI.zero_();
 }
 
 void grouped_linear_forward(const Tensor& x_RI, const Tensor& w_EOI, const Tensor& offsets, Tensor& y_RO) {
@@ -284,7 +291,8 @@ void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor
   multiply_groups(dy, w_EOI, Transpose::kNo, Groups(offsets, w_EOI.size(0), dy.rows), dx);
 }
 
-void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI) {
+void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                          Write write) {
   const ZoneScope zone(Zone::kGroupedWgrad);
   check_types(dy_RO, x_RI, main_grad_EOI);
   check_main_grad(main_grad_EOI, dy_RO);
@@ -295,9 +303,10 @@ void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor&
                "grouped_linear_wgrad: shapes differ");
   if (dy_RO.is_cuda()) {
     check_offsets(offsets, main_grad_EOI.size(0));
-    return cuda_ops().grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI);
+    return cuda_ops().grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI, write);
   }
   const Groups groups(offsets, main_grad_EOI.size(0), x.rows);
+  if (write == Write::kOverwrite) zero_empty(groups, main_grad_EOI);
   const std::int64_t outputs = dy.columns;
   // Work is counted in (row of x, row of the gradient) pairs and shared evenly: at each border between two threads at
   // most one expert's gradient is cut, between two of its rows.
@@ -313,8 +322,7 @@ void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor&
       if (count <= 0) continue;
       const Matrix dy_group = dy.block(groups.begin(e), rows, first, count);
       const Matrix x_group = x.rows_from(groups.begin(e), rows);
-      multiply(dy_group.transposed(), x_group, expert_matrix(main_grad_EOI, e).rows_from(first, count),
-               Write::kAccumulate);
+      multiply(dy_group.transposed(), x_group, expert_matrix(main_grad_EOI, e).rows_from(first, count), write);
     }
   });
 }

@@ -140,8 +140,8 @@ void dgrad(const Tensor& dy_TO, const Tensor& w_OI, Tensor& dx_TI, Write write) 
   multiply(matrix_of(dy_TO), matrix_of(w_OI), dx_TI, write);
 }
 
-void wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI) {
-  multiply(matrix_of(dy_TO).transposed(), matrix_of(x_TI), main_grad_OI, Write::kAccumulate);
+void wgrad(const Tensor& dy_TO, const Tensor& x_TI, Tensor& main_grad_OI, Write write) {
+  multiply(matrix_of(dy_TO).transposed(), matrix_of(x_TI), main_grad_OI, write);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kBlock) by_rows_kernel(GroupedShape shape, Gro
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kBlock) wgrad_kernel(GroupedShape shape, GroupedWgrad<T> x) {
+__global__ void __launch_bounds__(kBlock) wgrad_kernel(GroupedShape shape, GroupedWgrad<T> x, Write write) {
   const int e = static_cast<int>(blockIdx.z);
   const std::int64_t begin = shape.offsets[e];
   const std::int64_t rows = shape.offsets[e + 1] - begin;
@@ -98,7 +98,16 @@ __global__ void __launch_bounds__(kBlock) wgrad_kernel(GroupedShape shape, Group
   float* gradient = x.result + static_cast<std::int64_t>(shape.outputs) * shape.inputs * e;
   multiply_tile<T, float>({shape.outputs, shape.inputs, rows}, {x.left + begin * x.left_stride, 1, x.left_stride},
                           {x.right + begin * x.right_stride, x.right_stride, 1}, {gradient, x.result_stride, 1},
-                          std::int64_t{blockIdx.x} * kTile, std::int64_t{blockIdx.y} * kTile, Write::kAccumulate);
+                          std::int64_t{blockIdx.x} * kTile, std::int64_t{blockIdx.y} * kTile, write);
+}
+
+__global__ void __launch_bounds__(kBlock) zero_empty_kernel(GroupedShape shape, float* main_grad) {
+  const int e = static_cast<int>(blockIdx.y);
+  if (shape.offsets[e + 1] != shape.offsets[e]) return;
+  const std::int64_t count = static_cast<std::int64_t>(shape.outputs) * shape.inputs;
+  const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
+  float* gradient = main_grad + count * e;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) gradient[i] = 0.0F;
 }
 
 template <GroupedProduct kProduct, typename T>
@@ -124,11 +133,17 @@ void launch_grouped_dgrad(const GroupedShape& shape, const GroupedLinear<T>& x, 
 }
 
 template <typename T>
-void launch_grouped_wgrad(const GroupedShape& shape, const GroupedWgrad<T>& x, gpu::Stream stream) {
+void launch_grouped_wgrad(const GroupedShape& shape, const GroupedWgrad<T>& x, Write write, gpu::Stream stream) {
   if (shape.rows == 0 || shape.outputs == 0 || shape.inputs == 0 || shape.experts == 0) return;
   const dim3 grid(blocks_for(shape.outputs, kTile), blocks_for(shape.inputs, kTile),
                   static_cast<unsigned>(shape.experts));
-  wgrad_kernel<T><<<grid, kBlock, 0, stream>>>(shape, x);
+  wgrad_kernel<T><<<grid, kBlock, 0, stream>>>(shape, x, write);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
+}
+
+void launch_zero_empty_groups(const GroupedShape& shape, float* main_grad, gpu::Stream stream) {
+  constexpr unsigned kBlocksEach = 16;
+  zero_empty_kernel<<<dim3(kBlocksEach, static_cast<unsigned>(shape.experts)), kBlock, 0, stream>>>(shape, main_grad);
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 
@@ -136,7 +151,7 @@ template void launch_grouped_forward<float>(const GroupedShape&, const GroupedLi
 template void launch_grouped_forward<gpu::Bf16>(const GroupedShape&, const GroupedLinear<gpu::Bf16>&, gpu::Stream);
 template void launch_grouped_dgrad<float>(const GroupedShape&, const GroupedLinear<float>&, gpu::Stream);
 template void launch_grouped_dgrad<gpu::Bf16>(const GroupedShape&, const GroupedLinear<gpu::Bf16>&, gpu::Stream);
-template void launch_grouped_wgrad<float>(const GroupedShape&, const GroupedWgrad<float>&, gpu::Stream);
-template void launch_grouped_wgrad<gpu::Bf16>(const GroupedShape&, const GroupedWgrad<gpu::Bf16>&, gpu::Stream);
+template void launch_grouped_wgrad<float>(const GroupedShape&, const GroupedWgrad<float>&, Write, gpu::Stream);
+template void launch_grouped_wgrad<gpu::Bf16>(const GroupedShape&, const GroupedWgrad<gpu::Bf16>&, Write, gpu::Stream);
 
 }  // namespace primus::ops::cuda

@@ -32,7 +32,7 @@ struct GroupedOperands {
 /// dx = dy · w[e]: left dy, right w, result dx.
 template <typename T>
 using GroupedLinear = GroupedOperands<T, T, T>;
-/// main_grad[e] += dyᵀ · x over the group's rows: left dy, right x, result main_grad.
+/// main_grad[e] (+)= dyᵀ · x over the group's rows: left dy, right x, result main_grad.
 template <typename T>
 using GroupedWgrad = GroupedOperands<T, T, float>;
 
@@ -50,8 +50,8 @@ void launch_grouped_forward_sm90(const GroupedShape& shape, const GroupedLinear<
                                  void* scratch, gpu::Stream stream);
 void launch_grouped_dgrad_sm90(const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x, int multiprocessors,
                                void* scratch, gpu::Stream stream);
-void launch_grouped_wgrad_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, int multiprocessors,
-                               void* scratch, gpu::Stream stream);
+void launch_grouped_wgrad_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, Write write,
+                               int multiprocessors, void* scratch, gpu::Stream stream);
 
 // --- every other case: T is float or gpu::Bf16
 // -----------------------------------------------------------------------------------------------------------------
@@ -61,6 +61,9 @@ void launch_grouped_forward(const GroupedShape& shape, const GroupedLinear<T>& x
 template <typename T>
 void launch_grouped_dgrad(const GroupedShape& shape, const GroupedLinear<T>& x, gpu::Stream stream);
 template <typename T>
-void launch_grouped_wgrad(const GroupedShape& shape, const GroupedWgrad<T>& x, gpu::Stream stream);
+void launch_grouped_wgrad(const GroupedShape& shape, const GroupedWgrad<T>& x, Write write, gpu::Stream stream);
+
+/// Writes 0 to the main gradients of groups without rows, which the launches above leave as they are.
+void launch_zero_empty_groups(const GroupedShape& shape, float* main_grad, gpu::Stream stream);
 
 }  // namespace primus::ops::cuda

@@ -97,22 +97,27 @@ void dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor& offsets, Tens
   });
 }
 
-void wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI) {
+void wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI, Write write) {
   check_same_type(dy_RO, x_RI, "grouped_linear_wgrad");
   const GroupedShape shape = shape_of(offsets, main_grad_EOI, x_RI.size(0));
-  if (main_grad_EOI.numel() == 0 || shape.rows == 0) return;
+  if (main_grad_EOI.numel() == 0) return;
+  if (write == Write::kOverwrite) {
+    if (shape.rows == 0) return static_cast<void>(main_grad_EOI.zero_());
+    launch_zero_empty_groups(shape, gpu::data<float>(main_grad_EOI), gpu::current_stream());
+  }
+  if (shape.rows == 0) return;
 #ifdef PRIMUS_HAS_CUTLASS
   if (fits_sm90(dy_RO, x_RI, main_grad_EOI)) {
     return with_scratch(shape.experts, grouped_wgrad_scratch_sm90,
                         [&](int multiprocessors, void* scratch, auto stream) {
-                          launch_grouped_wgrad_sm90(shape, operands<Bf16, float>(dy_RO, x_RI, main_grad_EOI),
+                          launch_grouped_wgrad_sm90(shape, operands<Bf16, float>(dy_RO, x_RI, main_grad_EOI), write,
                                                     multiprocessors, scratch, stream);
                         });
   }
 #endif
   gpu::dispatch(x_RI.scalar_type(), "grouped_linear_wgrad", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch_grouped_wgrad<T>(shape, operands<T, float>(dy_RO, x_RI, main_grad_EOI), gpu::current_stream());
+    launch_grouped_wgrad<T>(shape, operands<T, float>(dy_RO, x_RI, main_grad_EOI), write, gpu::current_stream());
   });
 }
 

@@ -126,13 +126,13 @@ __global__ void describe_groups(GroupedShape shape, GroupedOperands<gpu::Bf16, g
 }
 
 template <typename P>
-typename P::Gemm::Arguments arguments_of(int experts, int multiprocessors, const Groups<P>& groups) {
+typename P::Gemm::Arguments arguments_of(int experts, int multiprocessors, const Groups<P>& groups, Write write) {
   typename P::Gemm::Arguments arguments{};
   arguments.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
   arguments.problem_shape = {experts, groups.shape, nullptr};
   arguments.mainloop = {groups.left, groups.left_stride, groups.right, groups.right_stride};
   arguments.epilogue.thread.alpha = 1.0F;
-  arguments.epilogue.thread.beta = P::kAdds ? 1.0F : 0.0F;
+  arguments.epilogue.thread.beta = write == Write::kAccumulate ? 1.0F : 0.0F;  // 0: what is there is not read
   if constexpr (P::kAdds) {
     arguments.epilogue.ptr_C = const_cast<const typename P::Output**>(groups.result);
   }
@@ -148,19 +148,19 @@ template <typename P>
 std::size_t scratch_bytes(int experts, int multiprocessors) {
   Groups<P> groups;
   const std::size_t described = place<P>(experts, nullptr, groups);
-  return described + P::Gemm::get_workspace_size(arguments_of<P>(experts, multiprocessors, groups));
+  return described + P::Gemm::get_workspace_size(arguments_of<P>(experts, multiprocessors, groups, Write::kOverwrite));
 }
 
 template <GroupedProduct kProduct, typename P, typename Result>
 void launch(const GroupedShape& shape, const GroupedOperands<gpu::Bf16, gpu::Bf16, Result>& x, int multiprocessors,
-            void* scratch, gpu::Stream stream) {
+            void* scratch, gpu::Stream stream, Write write = Write::kOverwrite) {
   constexpr int kThreads = 128;
   Groups<P> groups;
   const std::size_t described = place<P>(shape.experts, scratch, groups);
   describe_groups<kProduct, P><<<(shape.experts + kThreads - 1) / kThreads, kThreads, 0, stream>>>(shape, x, groups);
   PRIMUS_CUDA_CHECK(gpu::last_error());
   typename P::Gemm gemm;
-  PRIMUS_CUTLASS_CHECK(gemm.initialize(arguments_of<P>(shape.experts, multiprocessors, groups),
+  PRIMUS_CUTLASS_CHECK(gemm.initialize(arguments_of<P>(shape.experts, multiprocessors, groups, write),
                                        static_cast<char*>(scratch) + described, stream));
   PRIMUS_CUTLASS_CHECK(gemm.run(stream));
 }

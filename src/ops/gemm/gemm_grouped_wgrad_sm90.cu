@@ -1,4 +1,4 @@
-// main_grad[e] += dyᵀ · x, in fp32: sums over the rows of a group, of which there may be any number.
+// main_grad[e] (+)= dyᵀ · x, in fp32: sums over the rows of a group, of which there may be any number.
 #include "ops/gemm/gemm_grouped_sm90.cuh"
 
 namespace primus::ops::cuda {
@@ -15,9 +15,9 @@ std::size_t grouped_wgrad_scratch_sm90(int experts, int multiprocessors) {
   return sm90::scratch_bytes<Wgrad>(experts, multiprocessors);
 }
 
-void launch_grouped_wgrad_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, int multiprocessors,
-                               void* scratch, gpu::Stream stream) {
-  sm90::launch<GroupedProduct::kWgrad, Wgrad>(shape, x, multiprocessors, scratch, stream);
+void launch_grouped_wgrad_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, Write write,
+                               int multiprocessors, void* scratch, gpu::Stream stream) {
+  sm90::launch<GroupedProduct::kWgrad, Wgrad>(shape, x, multiprocessors, scratch, stream, write);
 }
 
 }  // namespace primus::ops::cuda

@@ -5,6 +5,17 @@
 
 namespace primus::gpu {
 
+/// 2^x by the hardware's own instruction; results below 2^-126 become 0.
+__device__ inline float fast_exp2(float x) {
+#if defined(__HIP__)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
 // --- elements
 // ---------------------------------------------------------------------------------------------------------
 

@@ -152,5 +152,31 @@ TEST_F(CudaTest, HasNonfiniteFindsOneBadElement) {
   EXPECT_FALSE(ops::has_nonfinite(to_cuda(at::zeros({0}, at::kFloat))));
 }
 
+TEST_F(CudaTest, AdamWOnHalvesEqualsAWholeMaster) {
+  std::mt19937_64 generator(65);
+  for (const std::int64_t n : {1, 7, 8, 33, 4096, 1000003}) {
+    for (const std::int64_t skipped : {0, 1}) {  // 1: not aligned
+      const Tensor start = random_normal({n}, at::kFloat, generator, 0.02);
+      State whole(start, at::kBFloat16, at::kFloat, at::kCUDA);
+      State halves(start, at::kBFloat16, at::kFloat, at::kCUDA);
+      Tensor weight_cpu = at::empty({n}, at::kBFloat16), low_cpu = at::empty({n}, at::kShort);
+      ops::split_halves(start, weight_cpu, low_cpu);
+      const auto placed = [&](const Tensor& x) {
+        const Tensor room = at::zeros({n + skipped}, x.options().device(at::kCUDA)).narrow(0, skipped, n);
+        return room.copy_(x);
+      };
+      Tensor weight = placed(weight_cpu), low_bits = placed(low_cpu);
+      for (int step = 0; step < 8; ++step) {
+        const Tensor grad = to_cuda(random_normal({n}, at::kFloat, generator));
+        whole.step(grad, 1e-3, step == 5 ? kNan : 1.0, 0.1);
+        const ops::UpdateGate& gate = whole.gate;  // after the step: the same decision for both
+        ops::adamw_halves_step(kOptions, gate, Decays::kYes, grad, low_bits, halves.m, halves.v, weight);
+        ASSERT_TRUE(at::equal(ops::join_halves(weight.cpu(), low_bits.cpu()), whole.master.cpu())) << n << " " << step;
+      }
+      EXPECT_TRUE(at::equal(halves.m.cpu(), whole.m.cpu()) && at::equal(halves.v.cpu(), whole.v.cpu())) << n;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace primus

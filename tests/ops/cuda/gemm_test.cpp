@@ -67,6 +67,9 @@ TEST_P(CudaGemmTest, LinearMatchesTheReference) {
     Tensor main_grad = to_cuda(before).clone();
     ops::linear_wgrad(dy_gpu, x_gpu, main_grad);
     EXPECT_LE(relative_error(to64(main_grad), at::mm(to64(dy).t(), to64(x)).add(to64(before))), 1e-5);
+    Tensor overwritten = to_cuda(poisoned({outputs, inputs}, at::kFloat));
+    ops::linear_wgrad(dy_gpu, x_gpu, overwritten, Write::kOverwrite);
+    EXPECT_LE(relative_error(to64(overwritten), at::mm(to64(dy).t(), to64(x))), 1e-5);
   }
 }
 
@@ -159,9 +162,14 @@ TEST_P(CudaGroupedTest, MatchesTheReference) {
     Tensor again = to_cuda(before).clone();
     ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, again);
     EXPECT_TRUE(at::equal(again.cpu(), grad.cpu()));
+    Tensor overwritten = to_cuda(poisoned({shape.experts, shape.outputs, shape.inputs}, at::kFloat));
+    ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, overwritten,
+                              Write::kOverwrite);
+    EXPECT_LE(relative_error(to64(overwritten), grad64.sub(to64(before))), 1e-5);
     for (std::int64_t e = 0; e < shape.experts; ++e) {
       if (offsets[e].item<int>() != offsets[e + 1].item<int>()) continue;
       EXPECT_TRUE(at::equal(grad[e].cpu(), before[e])) << "expert " << e << " has no rows";
+      EXPECT_TRUE(overwritten[e].eq(0.0).all().item<bool>()) << "expert " << e << " has no rows";
     }
   }
 }

@@ -1,0 +1,97 @@
+// What `projection memory` says of an experiment is what its training run holds: parameters, gradients, optimizer and
+// the peak of saved tensors, through the real configuration and the real trainer, for 32 experiments.
+#include "ops/allocator.hpp"
+#include "projection/memory.hpp"
+#include "train/tiny_run.hpp"
+
+namespace primus::train {
+namespace {
+
+using projection::Category;
+using Words = std::vector<std::string>;
+
+const Words kBf16 = {"--bf16", "true"};
+const Words kGrouped = {"--multi_latent_attention", "false", "--qk_layernorm",     "false",
+                        "--group_query_attention",  "true",  "--num_query_groups", "1"};
+const Words kNarrow = {"--bf16", "true", "--use_precision_aware_optimizer", "true", "--use_distributed_optimizer",
+                       "true"};
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Words again(const std::string& modules) {
+  return {"--recompute_granularity", "selective", "--recompute_modules", modules};
+}
+
+Words whole(const std::string& method, const std::string& layers) {
+  return {"--recompute_granularity", "full", "--recompute_method", method, "--recompute_num_layers", layers};
+}
+
+std::vector<Words> experiments() {
+  return {
+      {},
+      {"--micro_batch_size", "4"},
+      {"--global_batch_size", "8"},
+      {"--cross_entropy_loss_fusion", "false"},
+      kBf16,
+      kBf16 + Words{"--grad_reduce_in_bf16", "true"},
+      kBf16 + Words{"--fp32_residual_connection", "true"},
+      {"--fp16", "true"},
+      kNarrow,
+      kNarrow + Words{"--exp_avg_dtype", "bf16", "--exp_avg_sq_dtype", "fp16"},
+      kNarrow + Words{"--exp_avg_dtype", "fp8", "--exp_avg_sq_dtype", "fp8", "--main_params_dtype", "fp16",
+                      "--main_grads_dtype", "bf16"},
+      whole("uniform", "1"),
+      whole("uniform", "2"),
+      whole("block", "1"),
+      {"--recompute_granularity", "full", "--recompute_layer_ids", "1"},
+      again("[core_attn]"),
+      again("[mla_up_proj]"),
+      again("[moe]"),
+      again("[mlp,shared_experts]"),
+      kGrouped,
+      kGrouped + Words{"--qk_layernorm", "true"},
+      kGrouped + Words{"--add_qkv_bias", "true"},
+      {"--q_lora_rank", "8"},
+      {"--moe_shared_expert_intermediate_size", "null"},
+      {"--moe_router_score_function", "sigmoid", "--moe_router_enable_expert_bias", "true"},
+      {"--untie_embeddings_and_output_weights", "false"},
+      {"--mtp_num_layers", "1"},
+      Words{"--mtp_num_layers", "2"} + whole("uniform", "1"),
+      {"--normalization", "LayerNorm"},
+      {"--optimizer", "sgd"},
+      {"--optimizer", "lion"},
+      {"--hidden_dropout", "0.1", "--attention_dropout", "0.1"},
+  };
+}
+
+class ProjectedMemory : public TinyRun {};
+
+TEST_F(ProjectedMemory, IsHeldByEveryExperiment) {
+  for (const Words& words : experiments()) {
+    std::string name;
+    for (const std::string& word : words) name += word + " ";
+    SCOPED_TRACE(name);
+    const config::Experiment what = experiment(words + Words{"--train_iters", "2", "--eval_iters", "0"});
+    const projection::RankMemory projected =
+        projection::project_memory(projection::memory_inputs(what, 1, 1.0)).ranks.front();
+    const ops::MemoryReport empty = ops::memory_report();
+    Trainer trainer(what);
+    const ops::MemoryReport resident = ops::memory_report();
+    const auto held = [&](ops::MemoryTag tag) { return resident.held(tag) - empty.held(tag); };
+    EXPECT_EQ(held(ops::MemoryTag::kParameters), projected.bytes(Category::kParameters));
+    EXPECT_EQ(held(ops::MemoryTag::kMainGradients), projected.bytes(Category::kGradients));
+    EXPECT_EQ(held(ops::MemoryTag::kOptimizer), projected.bytes(Category::kOptimizer) + engine::Optimizer::kGateBytes);
+    ops::reset_peak();
+    Reporter reporter(what.run_folder(), RunOptions::PerLayerLog::kNo);
+    const RunSummary summary = trainer.run(reporter);
+    EXPECT_EQ(summary.num_iterations, 2);
+    EXPECT_EQ(ops::memory_report().saved_peak_bytes - resident.saved_bytes(),
+              projected.bytes(Category::kActivations) + projected.bytes(Category::kRemade));
+  }
+}
+
+}  // namespace
+}  // namespace primus::train
