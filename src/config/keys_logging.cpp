@@ -73,7 +73,7 @@ constexpr Key kLogging[] = {
 
 constexpr Key kProfile[] = {
   works("profile", kBool, "false", "", "Record a trace of some steps.", "with use_pytorch_profiler; alone it is planned: ranges for external profilers"),
-  works("use_pytorch_profiler", kBool, "false", "", "Record through libtorch's profiler; the trace lies in tensorboard_dir, or tensorboard in the run's folder."),
+  works("use_pytorch_profiler", kBool, "false", "", "Record through libtorch's profiler.", "the trace lies in tensorboard_dir, else in tensorboard of the run's folder"),
   works("profile_ranks", kIntList, "[0]", "", "Ranks that record."),
   works("profile_step_start", kInt, "10", ">=0", "First recorded step.", "steps count from 0: 10 is iteration 11 of the log"),
   works("profile_step_end", kInt, "12", ">=0", "Step after the last recorded one."),
