@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/files.hpp"
 #include "checkpoint/crc32c.hpp"
@@ -28,7 +29,8 @@ constexpr std::string_view kNoSum = "00000000";
 std::vector<std::int64_t> sizes(const Json& json) {
   std::vector<std::int64_t> list;
   for (const Json& item : json) {
-    if (!item.is_number_unsigned()) throw Json::other_error::create(501, "a size is no integer from 0 on", &item);
+    const bool fits = item.is_number_unsigned() && std::in_range<std::int64_t>(item.get<std::uint64_t>());
+    if (!fits) throw Json::other_error::create(501, "a size is no integer from 0 on", &item);
     list.push_back(item.get<std::int64_t>());
   }
   return list;

@@ -95,14 +95,20 @@ void CheckpointRoot::retain(const Retention& retention, std::int64_t newest) con
   for (const std::int64_t step : to_remove(steps, retention)) remove_folder(folder(step));
 }
 
-std::vector<std::string> CheckpointRoot::remove_left_overs() const {
-  std::vector<std::string> removed;
+std::vector<std::string> CheckpointRoot::left_overs() const {
+  std::vector<std::string> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    if (!is_left_over(entry.path()) || !(name.starts_with(kPrefix) || name.starts_with(kLatest))) continue;
-    removed.push_back(name);
+    if (is_left_over(entry.path()) && (name.starts_with(kPrefix) || name.starts_with(kLatest))) found.push_back(name);
   }
+  std::ranges::sort(found);
+  return found;
+}
+
+std::vector<std::string> CheckpointRoot::remove_left_overs() const {
+  const std::vector<std::string> removed = left_overs();
+  std::error_code error;
   for (const std::string& name : removed) fs::remove_all(path_ / name, error);
   return removed;
 }

@@ -39,7 +39,9 @@ class CheckpointRoot {
   void set_latest(std::int64_t iteration) const;
   /// Remove what the retention does not keep, up to the newest step. Throws UserError.
   void retain(const Retention& retention, std::int64_t newest) const;
-  /// Remove folders that a process which was ended left half-written. Returns their names. Nobody else may write here.
+  /// Names of folders and links that a process which was ended left half-written.
+  std::vector<std::string> left_overs() const;
+  /// Remove them. Returns their names. Nobody else may write here.
   std::vector<std::string> remove_left_overs() const;
 
  private:

@@ -83,6 +83,10 @@ Json report_json(const ConvertReport& report) {
 
 void add_convert_options(CLI::App& app, ConvertOptions& options) {
   app.add_option("--from", options.from, "Folder to read")->required()->type_name("DIR");
+  add_write_options(app, options);
+}
+
+void add_write_options(CLI::App& app, ConvertOptions& options) {
   app.add_option("--to", options.to, "Folder to make; it must not be there yet")->required()->type_name("DIR");
   app.add_option("--dtype", options.dtype, "Type of the weights; keep: as they are stored")
       ->type_name("keep|fp32|bf16|fp16")

@@ -22,6 +22,8 @@ struct ConvertOptions {
 };
 
 void add_convert_options(CLI::App& app, ConvertOptions& options);
+/// The same without --from.
+void add_write_options(CLI::App& app, ConvertOptions& options);
 
 /// Target, type and shard size of the words. Throws ConfigError.
 checkpoint::WriteOptions write_options(const ConvertOptions& options);

@@ -34,7 +34,8 @@ void check_type(const std::string& type) {
       {{.file = "command line",
         .key = "--tokenizer-type",
         .message = is_planned ? "this tokenizer is planned for a later release" : "there is no such tokenizer",
-        .expected = "ByteTokenizer, NullTokenizer, HuggingFaceTokenizer, GPT2BPETokenizer or SentencePieceTokenizer",
+        .expected = "ByteTokenizer, NullTokenizer, HuggingFaceTokenizer, GPT2BPETokenizer, SentencePieceTokenizer or "
+                    "TikTokenizer",
         .found = type,
         .nearest = nearest ? fmt::format("did you mean '{}'?", *nearest) : ""}});
 }
@@ -49,7 +50,16 @@ void add_tokenizer_options(CLI::App& app, TokenizerWords& words) {
       ->type_name("PATH");
   app.add_option("--vocab-file", options.vocab_file, "GPT-2's vocab.json, beside --merge-file")->type_name("FILE");
   app.add_option("--merge-file", options.merge_file, "GPT-2's merges.txt")->type_name("FILE");
-  app.add_option("--vocab-size", options.vocab_size, "Ids of a NullTokenizer")->type_name("N");
+  app.add_option("--vocab-size", options.vocab_size, "Ids of a NullTokenizer or a TikTokenizer")->type_name("N");
+  app.add_option("--special-tokens", options.special_tokens,
+                 "Further special tokens of a tokenizer.json; all of a TikTokenizer")
+      ->type_name("TOKEN");
+  app.add_option("--tiktoken-pattern", options.pattern, "Splitting pattern of a TikTokenizer: v1 or v2 (default)")
+      ->check([](const std::string& text) { return text == "v1" || text == "v2" ? "" : "expected v1 or v2"; })
+      ->type_name("NAME");
+  app.add_option("--special-ids", options.num_special_tokens, "First ids of a TikTokenizer, which no text becomes")
+      ->type_name("N")
+      ->capture_default_str();
   app.add_flag("--no-special-tokens", words.no_special_tokens,
                "Without the tokens that a tokenizer.json puts around a text");
 }

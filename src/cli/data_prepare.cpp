@@ -92,6 +92,7 @@ struct PrepareWords {
   bool sentences = false;
   bool keep_copies = false;
   bool dry_run = false;
+  data::HoleOptions holes;
   std::string format = "text";
 };
 
@@ -109,6 +110,14 @@ void add_options(CLI::App& app, PrepareWords& read) {
   app.add_option("--held-out", options.held_out, "Files whose ends are held out for evaluation")->type_name("FILE");
   app.add_option("--held-out-fraction", options.held_out_fraction, "Part of each of them")->type_name("F");
   app.add_option("--held-out-prefix", options.held_out_prefix, "Prefix of the held-out data")->type_name("PREFIX");
+  app.add_option("--fim-rate", read.holes.rate, "Part of the documents that get a hole, whose text comes last")
+      ->type_name("F");
+  app.add_option("--fim-spm-rate", read.holes.end_first_rate, "Part of those that give the end first")
+      ->type_name("F")
+      ->capture_default_str();
+  app.add_option("--fim-tokens", read.holes.tokens, "Tokens before beginning, hole and end")
+      ->type_name("T")
+      ->expected(3);
   app.add_flag("--dry-run", read.dry_run, "Say what would be read and written, and stop");
   add_format_option(app, read.format, {"text", "json"});
 }
@@ -119,8 +128,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   add_options(app, read);
   data::PrepareOptions& options = read.options;
   app.footer(
-      "example\n  primus-cli data prepare --input corpus.jsonl.zst --tokenizer-model my_tokenizer \\\n"
-      "    --output-prefix output/train\n"
+      "example\n  primus-cli data prepare --input c.jsonl.zst --tokenizer-model tok --output-prefix output/train\n"
       "  primus-cli data prepare --input /usr/share/common-licenses --output-prefix output/train \\\n"
       "    --held-out /usr/share/common-licenses/MPL-2.0 --held-out-fraction 0.5 \\\n"
       "    --held-out-prefix output/valid");
@@ -132,6 +140,10 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   options.tokenizer = tokenizer_options(read.tokenizer);
   options.append_eod = !read.no_eod;
   if (read.sentences) options.sentences = data::SentenceSplit::kOn;
+  for (const double rate : {read.holes.rate, read.holes.end_first_rate}) {
+    if (!(rate >= 0.0 && rate <= 1.0)) refuse("--fim-rate", "is no part of the documents", "0 to 1");
+  }
+  if (read.holes.rate > 0.0) options.holes = read.holes;
   if (read.keep_copies) options.copies = data::Copies::kKept;
   check(options);
   if (read.dry_run || launch.action == Action::kDryRun) return print_plan(options, launch.format);

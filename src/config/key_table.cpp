@@ -13,6 +13,7 @@
 #include "config/common_names.hpp"
 #include "config/key_rows.hpp"
 #include "config/parse.hpp"
+#include "config/read_beside.hpp"
 
 namespace primus::config {
 namespace {
@@ -275,6 +276,11 @@ bool is_working_value(const Key& key, const Value& value) {
 }
 
 std::string unbuilt_text(const Key& key) {
+  // A detail is missing because what it belongs to is.
+  if (key.unbuilt.empty() && key.reading == Reading::kBesideASwitch) {
+    const Key& feature = *find_key(switches_of(key).front().front().key);
+    if (feature.state == KeyState::kPlanned || !feature.unbuilt.empty()) return unbuilt_text(feature);
+  }
   std::string text(key.unbuilt.empty() ? key.meaning : key.unbuilt);
   if (text.ends_with('.')) text.pop_back();
   return text;

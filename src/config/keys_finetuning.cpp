@@ -21,7 +21,7 @@ constexpr Key kFineTuning[] = {
   planned_detail("lb_mini_cost_model", kText, "linear", "", "How a sequence's cost grows with its length."),
   planned_detail("enable_fused_linear_ce", kBool, "false", "", "Output layer and loss in one, in fine-tuning."),
   planned("lora", kMap, "null", "", "Low-rank adapters beside frozen weights.", "low-rank adapters", "", "they are in use where lora.enabled is true"),
-  planned("freeze_all_layers", kBool, "false", "", "No weight is trained."),
+  planned("freeze_all_layers", kBool, "false", "", "No weight is trained.", "weights that stand still"),
 };
 
 constexpr Key kDistillation[] = {

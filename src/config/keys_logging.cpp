@@ -6,6 +6,8 @@ namespace primus::config::rows {
 namespace {
 
 constexpr std::string_view kNothingSent = "nothing is sent anywhere";
+constexpr std::string_view kNoService = "nothing is sent anywhere; metrics.jsonl and TensorBoard's files have every figure";
+constexpr std::string_view kNoReports = "TraceLens is a Python program, and there is no Python runtime";
 constexpr std::string_view kNoPython = "there is no Python runtime";
 constexpr std::string_view kOneLog = "terminal and log file get the same lines; PRIMUS_LOG_LEVEL or --debug asks for more of them";
 
@@ -31,21 +33,21 @@ constexpr Key kLogging[] = {
   works("log_memory_to_tensorboard", kBool, "false", "", "Memory in TensorBoard."),
   works("log_world_size_to_tensorboard", kBool, "false", "", "Ranks in TensorBoard."),
   works("log_loss_scale_to_tensorboard", kBool, "true", "", "Loss scale in TensorBoard."),
-  planned("disable_wandb", kBool, "true", "", "No Weights & Biases.", "Weights & Biases", "", "metrics.jsonl in the run's folder has every figure"),
-  planned_detail("wandb_project", kText, "null", "", "Weights & Biases project."),
-  planned_detail("wandb_exp_name", kText, "null", "", "Weights & Biases run name."),
-  planned_detail("wandb_save_dir", kText, "null", "", "Weights & Biases folder."),
-  planned_detail("wandb_entity", kText, "null", "", "Weights & Biases owner."),
+  no_effect("disable_wandb", kBool, "true", "", "No Weights & Biases.", kNoService),
+  no_effect("wandb_project", kText, "null", "", "Weights & Biases project.", kNoService),
+  no_effect("wandb_exp_name", kText, "null", "", "Weights & Biases run name.", kNoService),
+  no_effect("wandb_save_dir", kText, "null", "", "Weights & Biases folder.", kNoService),
+  no_effect("wandb_entity", kText, "null", "", "Weights & Biases owner.", kNoService),
   planned("disable_mlflow", kBool, "true", "", "No MLflow.", "MLflow", "", "metrics.jsonl in the run's folder has every figure"),
   planned_detail("mlflow_run_name", kText, "null", "", "MLflow run name."),
   planned_detail("mlflow_experiment_name", kText, "null", "", "MLflow experiment."),
   planned_detail("mlflow_upload_traces", kBool, "false", "", "Traces to MLflow."),
   planned_detail("mlflow_upload_logs", kBool, "false", "", "Logs to MLflow."),
-  planned_detail("mlflow_upload_tracelens_report", kBool, "false", "", "Trace reports to MLflow."),
+  no_effect("mlflow_upload_tracelens_report", kBool, "false", "", "Trace reports to MLflow.", kNoReports),
   planned_detail("mlflow_upload_performance_metrics", kBool, "false", "", "Speed figures to MLflow."),
-  planned_detail("mlflow_tracelens_ranks", kIntList, "null", "", "Ranks in trace reports."),
-  planned_detail("mlflow_tracelens_output_format", kText, "xlsx", "", "Format of trace reports."),
-  planned_detail("mlflow_tracelens_cleanup_after_upload", kBool, "false", "", "Remove trace reports after upload."),
+  no_effect("mlflow_tracelens_ranks", kIntList, "null", "", "Ranks in trace reports.", kNoReports),
+  no_effect("mlflow_tracelens_output_format", kText, "xlsx", "", "Format of trace reports.", kNoReports),
+  no_effect("mlflow_tracelens_cleanup_after_upload", kBool, "false", "", "Remove trace reports after upload.", kNoReports),
   no_effect("mlflow_tracelens_auto_install", kBool, "true", "", "Install a Python package when missing.", kNoPython),
   planned("generate_tracelens_report", kBool, "false", "", "Report on the run's traces."),
   no_effect("enable_one_logger", kBool, "true", "", "Report to a tracking service.", "nothing is sent anywhere"),

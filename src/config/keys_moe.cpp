@@ -56,7 +56,7 @@ constexpr Key kTurbo[] = {
   planned_speed("use_turbo_deepep", kBool, "false", "", "Dispatch and combine through DeepEP.", "DeepEP dispatch"),
   planned_detail("turbo_deepep_num_cu", kInt, "32", ">=1", "Compute units that DeepEP takes."),
   planned_detail("turbo_deepep_use_comm_stream", kBool, "false", "", "DeepEP on a stream of its own."),
-  planned_speed("turbo_sync_free_moe_stage", kInt, "0", "0..3", "How much of the MoE step runs without waiting for the host."),
+  planned_speed("turbo_sync_free_moe_stage", kInt, "0", "0..3", "How much of the MoE step runs without waiting for the host.", "sync-free expert layers"),
   planned_speed("use_turbo_mega_moe", kBool, "false", "", "Whole expert layer in one kernel."),
   planned_detail("turbo_mega_moe_precision", kText, "bf16", "bf16|mxfp8", "Number type of the one-kernel expert layer."),
   planned_speed("use_turbo_rms_norm", kBool, "false", "", "Turbo RMSNorm kernel."),

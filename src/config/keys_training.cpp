@@ -29,7 +29,7 @@ constexpr Key kTraining[] = {
   works("skip_train", kBool, "false", "", "Evaluate only."),
   works("iterations_to_skip", kIntList, "null", "", "Steps whose data is passed over.", "counted from 0; the learning rate does not move"),
   planned("result_rejected_tracker_filename", kText, "null", "", "File that lists the skipped steps."),
-  planned("yaml_cfg", kText, "null", "", "The framework's own configuration file."),
+  planned("yaml_cfg", kText, "null", "", "The framework's own configuration file.", "configuration files of the framework"),
   works_for("trainable", kBool, "true", "", "true", "modules that stand still", "This module is trained."),
   no_effect("batch_size", kInt, "null", ">=1", "Old name of the micro-batch size.", "removed; null means nothing"),
   no_effect("train_sync_interval", kInt, "null", ">=1", "Steps between host and device synchronisations.", "the host is never more than a step ahead"),

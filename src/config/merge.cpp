@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "config/flag_names.hpp"
@@ -37,7 +39,13 @@ Problem unknown_key(const Node& value, std::string_view key, const std::string& 
   if (!successor.empty()) return removed_key(value, written, successor);
   Problem problem = problem_of(value, written);
   problem.message = "unknown key";
-  if (const Key* row = key_turned_off_by(key)) {
+  constexpr std::string_view kTop[] = {"work_group", "user_name", "exp_name", "workspace",
+                                       "platform",   "env",       "modules"};
+  if (std::find(std::begin(kTop), std::end(kTop), key) != std::end(kTop)) {
+    problem.nearest = "it belongs at the top of the experiment";
+  } else if (key == "nproc" || key == "nproc_per_node") {
+    problem.nearest = "processes are an option of direct: direct --nproc N -- train ...";
+  } else if (const Key* row = key_turned_off_by(key)) {
     problem.nearest = fmt::format("write {}: false", row->name);
   } else {
     problem.nearest = nearest_key_hint(key);

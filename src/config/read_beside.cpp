@@ -179,12 +179,9 @@ constexpr Row kRows[] = {
     {"tokenizer_type!=null|NullTokenizer|ByteTokenizer", "vocab_file merge_file"},
     {"tokenizer_type=NullTokenizer", "null_tokenizer_eod_id"},
     {"tokenizer_model", "save_tokenizer_assets"},
-    {"fim_data",
-     "fim_rate fim_spm_rate fim_fragment_rate fim_split_sample fim_no_prefix fim_prefix_token fim_middle_token "
-     "fim_suffix_token fim_pad_token fim_eod_token"},
     {"tokenizer_type=TikTokenizer", "tiktoken_pattern tiktoken_num_special_tokens tiktoken_special_tokens"},
     {"sft stage",
-     "chat_template sft_tokenizer_prompt_format sft_dataset_name sft_dataset_split sft_conversation_format "
+     "sft_tokenizer_prompt_format sft_dataset_name sft_dataset_split sft_conversation_format "
      "sft_bridge_compat_inline_bos sft_sanitize_nan_grads enable_fused_linear_ce"},
     {"enable_packed_sequences", "use_packed_attention"},
     {"enable_odc_lb_mini", "lb_mini_max_token_len lb_mini_cost_model"},
@@ -227,11 +224,9 @@ constexpr Row kRows[] = {
      "tensorboard_dir tensorboard_log_interval tensorboard_queue_size log_timers_to_tensorboard "
      "log_batch_size_to_tensorboard log_learning_rate_to_tensorboard log_validation_ppl_to_tensorboard "
      "log_memory_to_tensorboard log_world_size_to_tensorboard log_loss_scale_to_tensorboard"},
-    {"disable_wandb=false", "wandb_project wandb_exp_name wandb_save_dir wandb_entity"},
     {"disable_mlflow=false",
-     "mlflow_run_name mlflow_experiment_name mlflow_upload_traces mlflow_upload_logs mlflow_upload_tracelens_report "
-     "mlflow_upload_performance_metrics mlflow_tracelens_ranks mlflow_tracelens_output_format "
-     "mlflow_tracelens_cleanup_after_upload"},
+     "mlflow_run_name mlflow_experiment_name mlflow_upload_traces mlflow_upload_logs "
+     "mlflow_upload_performance_metrics"},
     {"profile",
      "use_pytorch_profiler profile_ranks profile_step_start profile_step_end disable_profiler_activity_cpu "
      "torch_profiler_record_shapes torch_profiler_use_gzip record_shapes "
@@ -373,8 +368,8 @@ std::string switches_text(const Key& key) {
   std::string text;
   for (const Switch& conditions : switches_of(key)) {
     if (!text.empty()) text += " or ";
-    for (const Condition& condition : conditions)
-      text += (&condition == &conditions.front() ? "" : " with ") + condition_text(condition);
+    for (std::size_t i = 0; i < conditions.size(); ++i)
+      text += (i == 0 ? "" : i == 1 ? " with " : ", ") + condition_text(conditions[i]);
   }
   return text;
 }

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "base/visible.hpp"
+#include "config/checkpoint_settings.hpp"
 #include "config/file_text.hpp"
 #include "config/key_table.hpp"
 #include "config/loader.hpp"
@@ -92,6 +93,7 @@ class Resolver {
     problems_.insert(problems_.end(), setting_problems_.begin(), setting_problems_.end());
     if (!is_whole) throw_problems();
     merger_.apply_to(result_.experiment);
+    take_from_checkpoint();
     apply_rules();
     if (setting_problems_.empty() && has_plausible_sizes(result_.experiment)) collect_key_states();
     if (!problems_.empty()) throw_problems();
@@ -356,6 +358,12 @@ class Resolver {
       place.message = "cannot name a part of the run's folder";
       add_problem(std::move(place), is_path ? "a folder" : "a name without '/'", fmt::format("'{}'", text));
     }
+  }
+
+  void take_from_checkpoint() {
+    CheckpointSettings taken = take_checkpoint_settings(result_.experiment, file_);
+    problems_.insert(problems_.end(), taken.problems.begin(), taken.problems.end());
+    result_.notes.insert(result_.notes.end(), taken.notes.begin(), taken.notes.end());
   }
 
   void apply_rules() {

@@ -1,6 +1,7 @@
 // Rules: data, tokenizer and vocabulary, evaluation.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <iterator>
@@ -74,14 +75,18 @@ std::optional<std::int64_t> known_vocabulary(const std::string& type, const std:
   return std::nullopt;
 }
 
+// What a tokenizer may be named by.
+constexpr std::string_view kTokenizerKeys[] = {"tokenizer_type", "tokenizer_model", "vocab_file",
+                                               "merge_file",     "special_tokens",  "tiktoken_special_tokens"};
+
 /// What the tokenizer's files say, where they are on this machine.
 std::optional<TokenizerFacts> facts_of_files(RuleContext& context) {
-  const Experiment& experiment = context.experiment();
-  const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
+  const auto text = [&](std::string_view key) { return context.experiment().get_optional_string(key).value_or(""); };
+  if (std::ranges::all_of(kTokenizerKeys, [&](std::string_view key) { return context.is_null(key); }))
+    return std::nullopt;
   try {
     const std::string type = text("tokenizer_type");
-    const TokenizerFiles files =
-        find_tokenizer_files({type, text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+    const TokenizerFiles files = find_tokenizer_files(tokenizer_names(context.experiment()));
     if (files.kind == TokenizerKind::kNone) return std::nullopt;
     if (!context.is_null("vocab_file") && files.kind == TokenizerKind::kGpt2 && type != "GPT2BPETokenizer" &&
         context.is_wanted("tokenizer_type")) {

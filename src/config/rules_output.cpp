@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/key_table.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -12,6 +13,17 @@ void asynchronous_save(RuleContext& context) {
   const Value& value = context.experiment().setting("async_save").value;
   if (value != Value{true}) return;
   context.demand("async_save", {{"ckpt_format", {std::string("torch_dist")}}, {"use_persistent_ckpt_worker", {true}}});
+}
+
+// A user who wrote null wants no checkpoints (decision 20), so nothing asks how they are written.
+void nothing_saved(RuleContext& context) {
+  if (!context.is_null("save") || !context.experiment().is_explicitly_set("save")) return;
+  for (const std::string_view key :
+       {"save_interval", "save_retain_interval", "save_keep_last", "no_save_optim", "no_save_rng", "async_save"}) {
+    const Value& value = context.experiment().setting(key).value;
+    if (!context.is_wanted(key) || value == default_value(*find_key(key)) || value == Value{false}) continue;
+    context.note(key, "not read: save is null, so nothing is saved", "save");
+  }
 }
 
 void sharded_format(RuleContext& context) {
@@ -55,7 +67,7 @@ void profile_steps(RuleContext& context) {
 
 void profile_kind(RuleContext& context) {
   if (!context.is_on("profile") || context.is_on("use_pytorch_profiler")) return;
-  context.plan("profile", "ranges for external profilers; use_pytorch_profiler: true records a trace");
+  context.plan("profile", "ranges for external profilers (write use_pytorch_profiler: true for a trace)");
 }
 
 void profile_ranks(RuleContext& context) {
@@ -78,13 +90,10 @@ void profile_folder(RuleContext& context) {
   if (context.is_on("profile")) context.overrule("disable_tensorboard", {false}, "profile");
 }
 
-void tracking_service(RuleContext& context) {
-  if (context.is_on("disable_wandb") || context.variable("WANDB_API_KEY")) return;
-  context.note("disable_wandb", "WANDB_API_KEY is not set: Weights & Biases will ask for it, or stay silent");
-}
-
 constexpr Rule kRules[] = {
     {"asynchronous_save", "Saving in the background needs torch_dist and a persistent worker.", asynchronous_save},
+    {"nothing_saved", "Without a folder to save in, how checkpoints are written is not read; said in a note.",
+     nothing_saved},
     {"sharded_format", "The checkpoint format torch_dcp belongs to use_torch_fsdp2.", sharded_format},
     {"temporary_checkpoints", "Temporary checkpoints have a kind.", temporary_checkpoints},
     {"dumps", "What single steps dump goes where the run saves.", dumps},
@@ -92,7 +101,6 @@ constexpr Rule kRules[] = {
     {"profile_kind", "A profile is recorded by use_pytorch_profiler.", profile_kind},
     {"profile_ranks", "Profiled ranks exist.", profile_ranks},
     {"profile_folder", "A profile is written beside the curves, so it turns their folder on.", profile_folder},
-    {"tracking_service", "Weights & Biases needs its key in the environment; said in a note.", tracking_service},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -17,11 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 13> kTypesWithFiles = {
-    "HuggingFaceTokenizer",     "DeepSeekV2Tokenizer", "DeepSeekV3Tokenizer", "DeepSeekV4Tokenizer",
-    "KimiK2Tokenizer",          "MixtralTokenizer",    "Llama2Tokenizer",     "Llama3Tokenizer",
-    "Llama4Tokenizer",          "Lfm2Tokenizer",       "GPT2BPETokenizer",    "SentencePieceTokenizer",
-    "GPTSentencePieceTokenizer"};
+constexpr std::array<std::string_view, 14> kTypesWithFiles = {
+    "TikTokenizer",           "HuggingFaceTokenizer",     "DeepSeekV2Tokenizer", "DeepSeekV3Tokenizer",
+    "DeepSeekV4Tokenizer",    "KimiK2Tokenizer",          "MixtralTokenizer",    "Llama2Tokenizer",
+    "Llama3Tokenizer",        "Llama4Tokenizer",          "Lfm2Tokenizer",       "GPT2BPETokenizer",
+    "SentencePieceTokenizer", "GPTSentencePieceTokenizer"};
 
 // Tokens that end a document in files that have no tokenizer_config.json beside them.
 constexpr std::array<std::string_view, 5> kUsualEnds = {"<|endoftext|>", "</s>", "<|end_of_text|>",
@@ -177,14 +178,45 @@ TokenizerFiles in_folder(const fs::path& folder) {
   return files;
 }
 
+constexpr std::array<const char*, 7> kTikTokenSpecial = {"<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"};
+
+[[noreturn]] void refuse_special(const std::string& message, const std::string& expected, const std::string& found) {
+  throw ConfigError({{.key = "tiktoken_special_tokens", .message = message, .expected = expected, .found = found}});
+}
+
 }  // namespace
+
+std::vector<std::string> tiktoken_special_tokens(const TokenizerExtras& extras) {
+  std::vector<std::string> names = extras.special_tokens;
+  if (names.empty()) names.assign(kTikTokenSpecial.begin(), kTikTokenSpecial.end());
+  std::set<std::string_view> different(names.begin(), names.end());
+  if (different.size() != names.size()) refuse_special("holds a name twice", "names that differ", "");
+  for (const char* needed : {"<unk>", "<s>", "</s>"}) {
+    if (!different.contains(needed)) refuse_special("lacks a token that the tokenizer needs", needed, "");
+  }
+  if (std::ssize(names) > extras.num_special_tokens || extras.num_special_tokens >= tiktoken_vocab_size(extras)) {
+    refuse_special("does not fit",
+                   fmt::format("at most tiktoken_num_special_tokens ({}), which is below vocab_size ({})",
+                               extras.num_special_tokens, tiktoken_vocab_size(extras)),
+                   std::to_string(names.size()));
+  }
+  for (std::int64_t id = std::ssize(names); id < extras.num_special_tokens; ++id)
+    names.push_back(fmt::format("<SPECIAL_{}>", id));
+  return names;
+}
+
+std::int64_t tiktoken_vocab_size(const TokenizerExtras& extras) {
+  constexpr std::int64_t kUsual = std::int64_t{1} << 17;
+  return extras.vocab_size > 0 ? extras.vocab_size : kUsual;
+}
 
 bool has_tokenizer_files(std::string_view type) {
   return std::find(kTypesWithFiles.begin(), kTypesWithFiles.end(), type) != kTypesWithFiles.end();
 }
 
-TokenizerFiles find_tokenizer_files(const TokenizerNames& names) {
-  if (!has_tokenizer_files(names.type)) return {};
+namespace {
+
+TokenizerFiles files_of(const TokenizerNames& names) {
   if (!names.vocab_file.empty() && !names.merge_file.empty()) {
     for (const std::string& path : {names.vocab_file, names.merge_file}) {
       if (!is_file(path)) fail(path, "does not exist", "a file of a GPT-2 tokenizer");
@@ -207,8 +239,28 @@ TokenizerFiles find_tokenizer_files(const TokenizerNames& names) {
   return {};
 }
 
+/// Megatron's list of tokens: one file.
+TokenizerFiles tiktoken_file(const TokenizerNames& names) {
+  if (names.model.empty()) return {};
+  if (!is_file(names.model)) fail(names.model, "does not exist", "the .json file of a TikTokenizer");
+  return {TokenizerKind::kTikToken, names.model, "", ""};
+}
+
+}  // namespace
+
+TokenizerFiles find_tokenizer_files(const TokenizerNames& names) {
+  if (!has_tokenizer_files(names.type)) return {};
+  TokenizerFiles files = names.type == "TikTokenizer" ? tiktoken_file(names) : files_of(names);
+  files.extras = names.extras;
+  return files;
+}
+
 TokenizerFacts read_tokenizer_facts(const TokenizerFiles& files) {
   PRIMUS_CHECK(files.kind != TokenizerKind::kNone);
+  if (files.kind == TokenizerKind::kTikToken) {
+    const std::vector<std::string> special = tiktoken_special_tokens(files.extras);
+    return {tiktoken_vocab_size(files.extras), std::ranges::find(special, "</s>") - special.begin()};
+  }
   if (files.kind == TokenizerKind::kSentencePiece) {
     const SentencePieceFacts facts = read_sentencepiece_facts(read_file(files.model), files.model);
     return {facts.num_pieces, facts.eos};
@@ -216,6 +268,9 @@ TokenizerFacts read_tokenizer_facts(const TokenizerFiles& files) {
   const Vocabulary vocabulary = read_vocabulary(files);
   const Json config = read_beside(files, "config.json");
   TokenizerFacts facts{vocabulary.size, find_end(files, vocabulary, config)};
+  for (const std::string& token : files.extras.special_tokens) {
+    if (!vocabulary.find(token)) facts.added.emplace_back(token, facts.vocab_size++);
+  }
   // A model's embedding may have more rows than its tokenizer has tokens: the folder's config.json wins.
   if (config.is_object() && config.contains("vocab_size") && config["vocab_size"].is_number_unsigned()) {
     facts.vocab_size = std::max(facts.vocab_size, config["vocab_size"].get<std::int64_t>());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/text.hpp"
 #include "config/layer_pattern.hpp"
@@ -182,7 +183,17 @@ bool is_range(std::string_view allowed) {
   return allowed.starts_with('>') || allowed.find("..") != std::string_view::npos;
 }
 
+// Words of other programs and papers for values here.
+constexpr std::pair<std::string_view, std::string_view> kCommonWords[] = {
+    {"float32", "fp32"},         {"float", "fp32"},      {"float64", "fp64"}, {"double", "fp64"}, {"bfloat16", "bf16"},
+    {"float16", "fp16"},         {"half", "fp16"},       {"float8", "fp8"},   {"rotary", "rope"}, {"adamw", "adam"},
+    {"layer_norm", "LayerNorm"}, {"rms_norm", "RMSNorm"}};
+
 std::string nearest_word(const std::string& text, const std::vector<std::string>& words) {
+  for (const auto& [common, word] : kCommonWords) {
+    if (lower(text) == common && std::find(words.begin(), words.end(), word) != words.end())
+      return fmt::format("did you mean '{}'?", word);
+  }
   const std::vector<std::string_view> views(words.begin(), words.end());
   const auto nearest = nearest_name(text, views);
   return nearest ? fmt::format("did you mean '{}'?", *nearest) : "";

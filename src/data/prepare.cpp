@@ -100,7 +100,9 @@ struct EncodedDocuments {
 class DocumentEncoder {
  public:
   DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer)
-      : options_(options), tokenizer_(tokenizer) {}
+      : options_(options), tokenizer_(tokenizer) {
+    if (options.holes) holes_.emplace(*options.holes, tokenizer);
+  }
 
   void add(std::string_view text, EncodedDocuments& result) const {
     const std::size_t num_before = result.sequence_lengths.size();
@@ -120,12 +122,13 @@ class DocumentEncoder {
  private:
   void add_sequence(std::string_view text, EncodedDocuments& result) const {
     const std::size_t before = result.ids.size();
-    tokenizer_.encode(text, result.ids);
+    holes_ ? holes_->encode(text, result.ids) : tokenizer_.encode(text, result.ids);
     result.sequence_lengths.push_back(static_cast<std::int64_t>(result.ids.size() - before));
   }
 
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
+  std::optional<HoleCutter> holes_;
 };
 
 std::unique_ptr<IndexedWriter> make_writer(const std::string& prefix, const PrepareOptions& options,
@@ -157,6 +160,13 @@ std::string signature_of(const PrepareOptions& options, const InputList& inputs)
     const fs::path file = fs::is_directory(path, ignored) ? fs::path(path) / "tokenizer.json" : fs::path(path);
     tokenizer_files += fmt::format("{} {}\n", path, fs::last_write_time(file, ignored).time_since_epoch().count());
   }
+  if (options.holes) {
+    const HoleOptions& holes = *options.holes;
+    tokenizer_files +=
+        fmt::format("{} {} {} {}\n", holes.rate, holes.end_first_rate, fmt::join(holes.tokens, " "), holes.seed);
+  }
+  tokenizer_files += fmt::format("{} {} {}\n", fmt::join(options.tokenizer.special_tokens, " "),
+                                 options.tokenizer.num_special_tokens, options.tokenizer.pattern);
   return fmt::format("{}\n{}{} {} {} {} {} {} {}\n{}\n{}", options.tokenizer.type, tokenizer_files,
                      options.tokenizer.vocab_size, static_cast<int>(options.tokenizer.around_text), options.json_key,
                      static_cast<int>(options.sentences), static_cast<int>(options.copies), options.append_eod,

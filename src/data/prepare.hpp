@@ -2,10 +2,12 @@
 // `data prepare`: text, JSON lines, folders of them -> Megatron .bin/.idx.
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/document_reader.hpp"
+#include "data/fill_in_middle.hpp"
 #include "data/tokenizer.hpp"
 
 namespace primus::data {
@@ -23,6 +25,7 @@ struct PrepareOptions {
   DocumentKind documents = DocumentKind::kByEnding;
   std::string json_key = "text";  // the member of JSON lines that is the document
   SentenceSplit sentences = SentenceSplit::kOff;
+  std::optional<HoleOptions> holes;                 // absent: documents stay whole
   Copies copies = Copies::kLeftOut;                 // looked for among whole files only
   bool append_eod = true;                           // one end-of-document token after each document
   int num_threads = 0;                              // 0: one a core

@@ -53,6 +53,9 @@ struct TokenizerOptions {
   std::string merge_file = {};
   /// The tokens that a tokenizer.json puts around every text; `tokenizer_hf_no_include_special_tokens` leaves them out.
   enum class AroundText { kIncluded, kLeftOut } around_text = AroundText::kIncluded;
+  std::vector<std::string> special_tokens = {};  // `special_tokens`: further ones, or all of a TikTokenizer
+  std::int64_t num_special_tokens = 1000;        // `tiktoken_num_special_tokens`
+  std::string pattern = {};                      // `tiktoken_pattern`
 };
 
 /// Every byte is a token; the id after the last byte ends a document.

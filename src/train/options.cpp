@@ -25,15 +25,13 @@ std::int64_t end_of_document(const config::Experiment& experiment) {
   const auto* const reader =
       std::find_if(kReaders.begin(), kReaders.end(), [&](std::string_view key) { return experiment.get_bool(key); });
   if (reader == kReaders.end()) return data::kNoEod;
-  const auto text = [&](std::string_view key) { return experiment.get_optional_string(key).value_or(""); };
-  const config::TokenizerFiles files =
-      config::find_tokenizer_files({type, text("tokenizer_model"), text("vocab_file"), text("merge_file")});
+  const config::TokenizerFiles files = config::find_tokenizer_files(config::tokenizer_names(experiment));
   const auto eod = files.kind == config::TokenizerKind::kNone ? std::nullopt : config::read_tokenizer_facts(files).eod;
   if (eod) return *eod;
   throw ConfigError({{.key = std::string(*reader),
                       .message = "needs the id that ends a document, which the tokenizer's files do not tell",
                       .expected = "an eos_token in a tokenizer_config.json beside the tokenizer",
-                      .found = text("tokenizer_model")}});
+                      .found = experiment.get_optional_string("tokenizer_model").value_or("")}});
 }
 
 data::DataOptions data_options(const config::Experiment& experiment, const RunOptions& options) {

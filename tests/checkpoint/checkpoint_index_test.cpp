@@ -51,6 +51,10 @@ TEST(CheckpointIndex, IndicesThatAreRefused) {
        "a: pieces 1 and 2 overlap"},
       {"1,\n      2\n     ],\n     \"shape\": [\n      3,", "1,\n      2\n     ],\n     \"shape\": [\n      4,",
        "a: piece 2 lies outside the tensor"},
+      {"1,\n      2\n     ],\n     \"shape\": [\n      3,",
+       "18446744073709551615,\n      2\n     ],\n     \"shape\": [\n      3,", "a size is no integer from 0 on"},
+      {"1,\n      2\n     ],\n     \"shape\": [\n      3,",
+       "1,\n      2\n     ],\n     \"shape\": [\n      9223372036854775808,", "a size is no integer from 0 on"},
   };
   for (const auto& [from, to, expected] : cases) {
     const std::string message = refused(from, to);

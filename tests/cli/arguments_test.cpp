@@ -207,6 +207,9 @@ TEST(Help, EveryCommandFitsOneScreen) {
                              Words{"checkpoint", "upcycle", "--help"},
                              Words{"checkpoint", "info", "--help"},
                              Words{"checkpoint", "verify", "--help"},
+                             Words{"checkpoint", "diff", "--help"},
+                             Words{"checkpoint", "average", "--help"},
+                             Words{"checkpoint", "prune", "--help"},
                              Words{"checkpoint", "logits", "--help"},
                              Words{"completion", "--help"}}) {
     const ProgramResult result = run_program(words);

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "data/golden_file.hpp"
 #include "data/temporary_folder.hpp"
 
 namespace primus::data {
@@ -286,6 +287,58 @@ TEST(RequestedSamples, AreMegatrons) {
   EXPECT_EQ(requested_samples(run).train, 99);
   run.eval_interval = 0;
   EXPECT_EQ(requested_samples(run).valid, 0);
+}
+
+/// The prefixes of a golden case, with their weights if it has some.
+std::vector<std::string> golden_paths(const GoldenCase& golden, const TemporaryFolder& folder) {
+  std::vector<std::string> words = golden.words("path");
+  const std::size_t step = golden.integer("weighted") != 0 ? 2 : 1;
+  for (std::size_t i = step - 1; i < words.size(); i += step) words[i] = folder / words[i];
+  return words;
+}
+
+DataOptions golden_options(const GoldenCase& golden, const TemporaryFolder& folder) {
+  DataOptions options;
+  const std::vector<std::string> paths = golden_paths(golden, folder);
+  if (golden.integer("own_lists") != 0) {
+    options.train_data_path = options.valid_data_path = options.test_data_path = paths;
+  } else {
+    options.data_path = paths;
+    options.split = golden.words("split").front();
+  }
+  options.seq_length = golden.integer("seq_length");
+  options.seed = golden.integer("seed");
+  options.vocab_size = 4000000;
+  const std::vector<std::int64_t> counts = golden.integers("requested");
+  const auto wanted = [&](std::size_t i) { return counts[i] < 0 ? std::nullopt : std::optional(counts[i]); };
+  options.requested = {wanted(0), wanted(1), wanted(2)};
+  return options;
+}
+
+// Files, splits, blends, epochs, the last epoch and the shuffles together, for sizes drawn at random.
+TEST(WholeSources, EqualTheIndependentVersion) {
+  for (const GoldenCase& golden : golden_cases("data_order.txt", "source")) {
+    SCOPED_TRACE(golden.name);
+    const TemporaryFolder folder;
+    for (std::size_t file = 0; file < golden.lines("file").size(); ++file) {
+      std::vector<std::int64_t> lengths;
+      for (const std::string& word : golden.lines("file")[file]) lengths.push_back(std::stoll(word));
+      write_counting(folder / std::to_string(file), lengths, static_cast<std::int64_t>(file) * 1000000);
+    }
+    const DataSource source(golden_options(golden, folder));
+    for (const Split split : {Split::kTrain, Split::kValid, Split::kTest}) {
+      const std::string name = split == Split::kTrain ? "train" : split == Split::kValid ? "valid" : "test";
+      ASSERT_EQ(source.num_samples(split), golden.integer(name + "_count")) << name;
+      if (source.num_samples(split) == 0) continue;
+      std::vector<std::int64_t> tokens;
+      for (std::int64_t sample = 0; sample < source.num_samples(split); ++sample) {
+        const GptBatch batch = source.read(split, {sample, 0, 1, {}});
+        tokens.insert(tokens.end(), batch.tokens.begin(), batch.tokens.end());
+        tokens.push_back(batch.labels.back());
+      }
+      golden.expect_array(name + "_tokens", tokens);
+    }
+  }
 }
 
 }  // namespace

@@ -155,4 +155,5 @@ def main():
         checks.report("tokenizers")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -177,6 +177,92 @@ def blend_cases(out):
         out.put("surplus", *[int(math.ceil(math.ceil(size * w) * 1.005)) for w in weights])
 
 
+# ---- whole data sources ----------------------------------------------------------------------------------------------
+
+SPLITS = ("train", "valid", "test")
+
+
+def split_bounds(text, count):
+    parts = np.array([float(p) for p in text.split(",")] + [0.0] * (3 - text.count(",") - 1))
+    bounds = [0.0]
+    for fraction in (parts / parts.sum()).tolist():
+        bounds.append(bounds[-1] + fraction)
+    return [int(round(b * float(count))) for b in bounds]
+
+
+def token_stream(lengths, order, file):
+    """Tokens of a file's documents in this order: which file, which document, which place."""
+    return np.concatenate([1000000 * file + 1000 * int(d) + np.arange(lengths[d]) for d in order])
+
+
+def file_samples(lengths, file, begin, end, seq, wanted, seed):
+    """All samples of a part of a file, in the order in which they are asked for."""
+    lengths = np.array(lengths, dtype=np.int32)
+    _, _, order, _, shuffle = gpt_index(lengths, begin, end, seq, wanted, seed, False)
+    stream = token_stream(lengths, order, file)
+    return [stream[int(r) * seq:int(r) * seq + seq + 1] for r in shuffle]
+
+
+def blended_samples(files, ranges, numbers, weights, seq, wanted, seed):
+    if len(numbers) == 1 and weights is None:
+        return file_samples(files[numbers[0]], numbers[0], *ranges[0], seq, wanted, seed)
+    if weights is None:
+        sets = [file_samples(files[f], f, *r, seq, None, seed) for f, r in zip(numbers, ranges)]
+        total = sum(len(s) for s in sets)
+        size = total if wanted is None else min(wanted, total)
+        picks = blend([len(s) / total for s in sets], size, [len(s) for s in sets])
+    else:
+        weights = [w / sum(weights) for w in weights]
+        targets = [math.ceil(wanted * w) for w in weights]
+        sets = [file_samples(files[f], f, *r, seq, math.ceil(t * 1.005), seed)
+                for f, r, t in zip(numbers, ranges, targets)]
+        picks = blend(weights, sum(targets))
+    return [sets[d][i] for d, i in picks]
+
+
+def source_cases(out):
+    choose = np.random.default_rng(20261130)
+    for case in range(40):
+        seq = int(choose.integers(2, 40))
+        own_lists, is_weighted = case % 3 == 2, case % 2 == 0
+        split = ["90,10", "70,20,10", "969,30,1", "1,1,1", "100,0,0", "60,40,0"][int(choose.integers(0, 6))]
+        # Enough in every part for a sample; where a part is rounded to nothing there must be none.
+        least, seq = (1000, 4) if split == "969,30,1" else (40, seq)
+        files = [[int(n) for n in choose.integers(5, 40, int(choose.integers(least, least + 60)))] for _ in range(3)]
+        numbers = [int(f) for f in choose.permutation(3)[:1 + case // 2 % 3]]
+        weights = [round(float(w), 3) for w in choose.random(len(numbers)) + 0.05] if is_weighted else None
+        requested = [int(choose.integers(1, bound)) for bound in (400, 60, 40)]
+        if not is_weighted and case % 5 == 1:
+            requested = [-1, -1, -1]
+        seed = int(choose.integers(0, 2**32))
+        out.case(f"source {case}")
+        for lengths in files:
+            out.put("file", *lengths)
+        words = [str(x) for pair in zip(weights or numbers, numbers) for x in pair] if weights else map(str, numbers)
+        out.put("path", *words)
+        out.put("weighted", int(is_weighted))
+        out.put("own_lists", int(own_lists))
+        out.put("split", split)
+        out.put("seq_length", seq)
+        out.put("seed", seed)
+        out.put("requested", *requested)
+        for i, name in enumerate(SPLITS):
+            if own_lists:
+                # A lone data set is no blend there, whatever its weight.
+                used = None if len(numbers) == 1 else weights
+                ranges = [(0, len(files[f])) for f in numbers]
+            else:
+                used = weights
+                ranges = [tuple(split_bounds(split, len(files[f]))[i:i + 2]) for f in numbers]
+            if all(begin == end for begin, end in ranges):
+                out.put(f"{name}_count", 0)
+                continue
+            assert all(sum(files[f][begin:end]) > seq for f, (begin, end) in zip(numbers, ranges)), case
+            samples = blended_samples(files, ranges, numbers, used, seq, None if requested[i] < 0 else requested[i], seed)
+            out.put(f"{name}_count", len(samples))
+            out.array(f"{name}_tokens", np.concatenate(samples) if samples else [])
+
+
 # ---- cyclic order ----------------------------------------------------------------------------------------------------
 
 def philox(seed, stream, block):
@@ -248,6 +334,7 @@ def main():
     gpt_cases(out)
     split_cases(out)
     blend_cases(out)
+    source_cases(out)
     cyclic_cases(out)
     generator_cases(out)
     out.write()

@@ -106,7 +106,10 @@ void BpeModel::add_merges(const BpeDescription& description, const Ids& by_name)
   std::int32_t rank = 0;
   for (const auto& [left, right] : description.merges) {
     // A pair that is given twice has the later rank, as in `tokenizers`.
-    merges_.insert(id_of(left), id_of(right), {rank++, id_of(left + right)});
+    const std::int32_t joined = id_of(left + right);
+    const std::int32_t by_place = rank++;
+    merges_.insert(id_of(left), id_of(right),
+                   {description.rank == BpeDescription::Rank::kByResult ? joined : by_place, joined});
   }
 }
 

@@ -16,8 +16,9 @@ namespace primus::data {
 
 /// What a model is made of.
 struct BpeDescription {
-  std::vector<std::pair<std::string, std::int64_t>> vocabulary;  // token and id
-  std::vector<std::pair<std::string, std::string>> merges;       // best first
+  std::vector<std::pair<std::string, std::int64_t>> vocabulary;   // token and id
+  std::vector<std::pair<std::string, std::string>> merges;        // best first
+  enum class Rank { kByPlace, kByResult } rank = Rank::kByPlace;  // what is best: an early merge, or a low id
   Alphabet alphabet = Alphabet::kCharacters;
   std::string unknown_token;                                         // "": characters without a token are passed over
   enum class Fuse { kNo, kYes } fuse_unknown = Fuse::kNo;            // neighbouring unknown characters are one token

@@ -84,6 +84,7 @@ std::unique_ptr<BpeModel> HuggingFaceTokenizer::read_model(const JsonPart& part,
   }
   BpeDescription description;
   description.alphabet = alphabet;
+  description.rank = setting_.rank;
   description.unknown_token = part.text_or("unk_token", "");
   if (part.boolean_or("fuse_unk", false)) description.fuse_unknown = BpeDescription::Fuse::kYes;
   if (part.boolean_or("byte_fallback", false)) description.fallback = BpeDescription::Fallback::kBytes;

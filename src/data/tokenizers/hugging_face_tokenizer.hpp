@@ -25,6 +25,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     std::int64_t vocab_size = 0;  // at least the file's
     std::int64_t eod = kNoEod;
     TokenizerOptions::AroundText around_text = TokenizerOptions::AroundText::kIncluded;
+    BpeDescription::Rank rank = BpeDescription::Rank::kByPlace;
   };
 
   /// `file` names the JSON in messages. Throws ConfigError naming every part that is not understood.

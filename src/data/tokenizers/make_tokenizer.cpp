@@ -8,6 +8,7 @@
 #include "config/tokenizer_facts.hpp"
 #include "data/tokenizers/hugging_face_tokenizer.hpp"
 #include "data/tokenizers/sentencepiece_tokenizer.hpp"
+#include "data/tokenizers/tiktoken_file.hpp"
 
 namespace primus::data {
 namespace {
@@ -31,12 +32,21 @@ Json gpt2_json(const config::TokenizerFiles& files) {
 }
 
 [[noreturn]] void refuse_type(const std::string& type) {
-  constexpr std::array<std::string_view, 5> kTypes = {"ByteTokenizer", "NullTokenizer", "HuggingFaceTokenizer",
-                                                      "GPT2BPETokenizer", "SentencePieceTokenizer"};
+  constexpr std::array<std::string_view, 6> kTypes = {"ByteTokenizer",          "NullTokenizer",
+                                                      "HuggingFaceTokenizer",   "GPT2BPETokenizer",
+                                                      "SentencePieceTokenizer", "TikTokenizer"};
   Problem problem{.key = "tokenizer_type", .message = "there is no such tokenizer", .found = type};
   problem.expected = fmt::format("one of {}", fmt::join(kTypes, ", "));
   if (const auto near = nearest_name(type, kTypes)) problem.nearest = fmt::format("did you mean '{}'?", *near);
   throw ConfigError({problem});
+}
+
+Json json_of(const config::TokenizerFiles& files, const config::TokenizerFacts& facts) {
+  if (files.kind == config::TokenizerKind::kTikToken) return tiktoken_json(files);
+  Json json = files.kind == config::TokenizerKind::kGpt2 ? gpt2_json(files) : Json::parse(read_file(files.model));
+  for (const auto& [token, id] : facts.added)
+    json["added_tokens"].push_back({{"id", id}, {"content", token}, {"special", true}, {"normalized", false}});
+  return json;
 }
 
 }  // namespace
@@ -44,8 +54,14 @@ Json gpt2_json(const config::TokenizerFiles& files) {
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
   if (options.type == "ByteTokenizer" || options.type == "NullTokenizer") return make_plain_tokenizer(options);
   if (!config::has_tokenizer_files(options.type)) refuse_type(options.type);
-  const config::TokenizerFiles files =
-      config::find_tokenizer_files({options.type, options.model, options.vocab_file, options.merge_file});
+  const config::TokenizerFiles files = config::find_tokenizer_files({options.type,
+                                                                     options.model,
+                                                                     options.vocab_file,
+                                                                     options.merge_file,
+                                                                     {.special_tokens = options.special_tokens,
+                                                                      .num_special_tokens = options.num_special_tokens,
+                                                                      .pattern = options.pattern,
+                                                                      .vocab_size = options.vocab_size}});
   if (files.kind == config::TokenizerKind::kNone) {
     throw ConfigError({{.key = "tokenizer_model",
                         .message = options.model.empty() ? fmt::format("{} needs the tokenizer's files", options.type)
@@ -61,8 +77,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
                                         .vocab_size = facts.vocab_size,
                                         .eod = facts.eod.value_or(kNoEod),
                                         .around_text = options.around_text};
-  const Json json = files.kind == config::TokenizerKind::kGpt2 ? gpt2_json(files) : Json::parse(read_file(files.model));
-  return std::make_unique<HuggingFaceTokenizer>(json, files.model, std::move(setting));
+  if (files.kind == config::TokenizerKind::kTikToken) setting.rank = BpeDescription::Rank::kByResult;
+  return std::make_unique<HuggingFaceTokenizer>(json_of(files, facts), files.model, std::move(setting));
 }
 
 }  // namespace primus::data
