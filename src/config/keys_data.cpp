@@ -114,11 +114,11 @@ constexpr Key kCheckpoint[] = {
   no_effect("ckpt_pg_tensors_cache_path", kText, "null", "", "File of that memory.", "reading is planned in milliseconds"),
   no_effect("distrib_optim_fully_reshardable_mem_efficient", kBool, "false", "", "Reshape optimizer state with less memory.", "tensors are read one by one"),
   works("override_ckpt_iteration", kInt, "null", ">=0", "Step that a loaded checkpoint counts as."),
-  planned("save_activations_interval", kInt, "null", ">=1", "Steps between written activations."),
-  planned("save_dgrads_interval", kInt, "null", ">=1", "Steps between written input gradients."),
-  planned("save_wgrads_interval", kInt, "null", ">=1", "Steps between written weight gradients."),
-  planned("save_params_interval", kInt, "null", ">=1", "Steps between written parameters."),
-  planned("save_tokens_per_expert_interval", kInt, "null", ">=1", "Steps between written expert loads."),
+  works("save_activations_interval", kInt, "null", ">=1", "Steps between written activations.", "activations/iter_NNNNNNN.safetensors beside the checkpoints: what goes into and comes out of each attention and MLP, by micro-batch"),
+  works("save_dgrads_interval", kInt, "null", ">=1", "Steps between written input gradients.", "dgrads/iter_NNNNNNN.safetensors: the gradients of those activations, under their names"),
+  works("save_wgrads_interval", kInt, "null", ">=1", "Steps between written weight gradients.", "wgrads/iter_NNNNNNN.safetensors, before clipping"),
+  works("save_params_interval", kInt, "null", ">=1", "Steps between written parameters.", "params/iter_NNNNNNN.safetensors, after the step"),
+  works("save_tokens_per_expert_interval", kInt, "null", ">=1", "Steps between written expert loads.", "tokens_per_expert/iter_NNNNNNN.jsonl: a line an MoE layer, counts by micro-batch"),
   works("save_tokenizer_assets", kBool, "true", "", "Tokenizer files beside the checkpoint.", "the files that tokenizer_model names"),
   no_effect("verify_integrity", kBool, "false", "", "Check a checkpoint's sums.", "always checked"),
 };
@@ -130,7 +130,7 @@ constexpr Key kRecompute[] = {
   works("recompute_layer_ids", kText, "null", "", "The layers that run again, as in 0,3,4."),
   works("recompute_modules", kTextList, "null", "", "Parts of a layer that run again.", "null with selective: core_attn; outputs of layernorm and moe_act are never kept here"),
   works("recompute_activations", kBool, "false", "", "Short for the selective kind."),
-  planned("distribute_saved_activations", kBool, "false", "", "Kept inputs divided over the tensor ranks."),
+  planned_detail("distribute_saved_activations", kBool, "false", "", "Kept inputs divided over the tensor ranks.", "training on several tensor ranks"),
   no_effect("checkpoint_activations", kBool, "false", "", "Old spelling of recomputation.", "removed; false means nothing"),
 };
 

@@ -74,21 +74,21 @@ constexpr Key kLogging[] = {
 };
 
 constexpr Key kProfile[] = {
-  planned("profile", kBool, "false", "", "Record a trace of some steps.", "traces"),
-  planned_detail("use_pytorch_profiler", kBool, "false", "", "Record through PyTorch's profiler."),
-  planned_detail("profile_ranks", kIntList, "[0]", "", "Ranks that record."),
-  planned_detail("profile_step_start", kInt, "10", ">=0", "First recorded step."),
-  planned_detail("profile_step_end", kInt, "12", ">=0", "Step after the last recorded one."),
-  planned_detail("disable_profiler_activity_cpu", kBool, "false", "", "Record the device only."),
-  planned_detail("torch_profiler_record_shapes", kBool, "true", "", "Record shapes."),
-  planned_detail("torch_profiler_with_stack", kBool, "true", "", "Record call stacks."),
-  planned_detail("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
+  works("profile", kBool, "false", "", "Record a trace of some steps.", "with use_pytorch_profiler; alone it is planned: ranges for external profilers"),
+  works("use_pytorch_profiler", kBool, "false", "", "Record through libtorch's profiler.", "the trace lies in tensorboard_dir, else in tensorboard of the run's folder"),
+  works("profile_ranks", kIntList, "[0]", "", "Ranks that record."),
+  works("profile_step_start", kInt, "10", ">=0", "First recorded step.", "steps count from 0: 10 is iteration 11 of the log"),
+  works("profile_step_end", kInt, "12", ">=0", "Step after the last recorded one."),
+  works("disable_profiler_activity_cpu", kBool, "false", "", "Record the device only."),
+  works("torch_profiler_record_shapes", kBool, "true", "", "Record shapes."),
+  no_effect("torch_profiler_with_stack", kBool, "true", "", "Record call stacks.", kNoPython),
+  works("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
   planned("record_memory_history", kBool, "false", "", "Record every allocation."),
   planned_detail("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
   planned_speed("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers."),
   planned_detail("record_shapes", kBool, "false", "", "Shapes in those ranges."),
-  planned_detail("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes."),
-  planned_detail("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks."),
+  no_effect("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes.", "torch_profiler_record_shapes says so, which is on unless written"),
+  no_effect("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks.", kNoPython),
   planned_detail("pytorch_profiler_collect_chakra", kBool, "false", "", "Record an execution trace."),
 };
 

@@ -66,6 +66,8 @@ nn::StepContext StepRunner::training_context(const Running& running, std::size_t
   step.aux_scale = scaler_.scale() / static_cast<double>(input.micro_batches.size());
   step.first_token = sample * settings_.micro_batch.seq_length;
   step.seed = settings_.seed;
+  step.observer = input.observer;
+  if (step.observer != nullptr) step.observer->begin_micro_batch(static_cast<int>(micro_batch));
   return step;
 }
 
@@ -83,6 +85,7 @@ void StepRunner::begin(Running& running, std::size_t num_micro_batches) {
   if (is_released) std::erase_if(recordings_, [](const auto& recording) { return recording.first > 1; });
   parameters_.begin_gradients(is_released ? nn::GradientMemory::kReleased : nn::GradientMemory::kResident);
   model_.begin_step();
+  if (running.input->observer != nullptr) running.input->observer->begin_step();
 }
 
 void StepRunner::compute(Running& running, const std::vector<schedule::Action>& actions) {
@@ -112,6 +115,7 @@ void StepRunner::compute(Running& running, const std::vector<schedule::Action>& 
 void StepRunner::launch(Running& running, const std::vector<schedule::Action>& actions) {
   begin(running, running.input->micro_batches.size());
   compute(running, actions);
+  if (running.input->observer != nullptr) running.input->observer->gradients_ready();
   if (std::any_of(actions.begin(), actions.end(), is_optimizer_step)) optimizer_step(running);
 }
 

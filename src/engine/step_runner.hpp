@@ -43,7 +43,8 @@ struct StepInput {
   std::vector<double> depth_num_tokens;  // alike, of each prediction depth (add_depths)
   std::int64_t first_sample = 0;         // of the step in the run: its tokens key random numbers
   StepRates rates;
-  std::int64_t step = 0;            // number of the step, which keys injected errors
+  std::int64_t step = 0;  // number of the step, which keys injected errors
+  nn::Observer* observer = nullptr;
   Rerun::Suspicion suspicion = {};  // with rerun: what looks wrong in a result (loss: token mean)
 };
 

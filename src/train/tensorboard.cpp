@@ -66,11 +66,15 @@ const std::string& prepared_folder(const TensorBoardOptions& options, const RunP
 
 }  // namespace
 
+std::string tensorboard_folder(const config::Experiment& experiment) {
+  return experiment.get_optional_string("tensorboard_dir")
+      .value_or((std::filesystem::path(experiment.run_folder()) / "tensorboard").string());
+}
+
 TensorBoardOptions tensorboard_options(const config::Experiment& experiment) {
   TensorBoardOptions options;
   if (experiment.get_bool("disable_tensorboard")) return options;
-  options.folder = experiment.get_optional_string("tensorboard_dir")
-                       .value_or((std::filesystem::path(experiment.run_folder()) / "tensorboard").string());
+  options.folder = tensorboard_folder(experiment);
   if (!experiment.is_null("tensorboard_dir")) options.owner = TensorBoardOptions::Owner::kOthers;
   options.interval = experiment.get_int("tensorboard_log_interval");
   options.queue_size = experiment.get_int("tensorboard_queue_size");

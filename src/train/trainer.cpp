@@ -21,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t kRank = 0;  // a run of one process
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -28,6 +30,16 @@ double seconds_since(Clock::time_point start) {
 std::string launchers_yaml(const std::string& run_folder) {
   const std::filesystem::path path = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
   return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
+
+/// `finish` ends the recording. A trace that cannot be written is no reason to end the run.
+template <class Finish>
+void write_trace(Reporter& reporter, const Finish& finish) {
+  try {
+    if (const std::optional<std::string> path = finish()) reporter.message(fmt::format(" trace written: {}", *path));
+  } catch (const UserError& error) {
+    reporter.alarm(error.what());
+  }
 }
 
 /// Of the trained weights.
@@ -75,7 +87,8 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       flops_per_token_(model::flops_per_token(spec_).training() + model::mtp_training_flops_per_token(spec_)),
       experiment_json_(experiment.to_json()),
       experiment_yaml_(launchers_yaml(options_.run_folder)),
-      began_(Clock::now()) {
+      began_(Clock::now()),
+      profiler_(profile_options(experiment, kRank), device, kRank) {
   require_device_support(experiment, device);
   if (device.is_cuda()) options_.step.policy = model::gpu_policy(options_.step.policy);
   // The data is opened first: a wrong path should not cost the time to make a model.
@@ -105,6 +118,8 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
   start_ = load_start(experiment, spec_,
                       {.parameters = *parameters_, .optimizer = *optimizer_, .runner = *runner_, .options = options_});
+  observers_ = std::make_unique<StepObservers>(experiment, *parameters_, static_cast<int>(spec_.num_layers()),
+                                               start_.position.iteration);
 }
 
 Trainer::~Trainer() = default;
@@ -139,7 +154,8 @@ std::optional<std::string> Trainer::outlier(double loss, double grad_norm) {
   return text;
 }
 
-void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates) {
+void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+                     nn::Observer* observer) {
   const std::int64_t num_micro_batches = options_.batch_sizes.at(consumed_samples) / options_.micro_batch_size;
   const StepBatches batches =
       to_tensors(train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = num_micro_batches}),
@@ -154,6 +170,7 @@ void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, cons
                                                                 .first_sample = consumed_samples,
                                                                 .rates = rates,
                                                                 .step = iteration,
+                                                                .observer = observer,
                                                                 .suspicion = suspicion});
 }
 
@@ -388,7 +405,12 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
                  .rates = rates(progress.schedule_samples),
                  .batch_size = options_.batch_sizes.at(progress.consumed_samples),
                  .start = Clock::now()};
-  submit(iteration, progress.consumed_samples, step.rates);
+  const auto alarm = [&](const std::string& message) { reporter.alarm(message); };
+  nn::Observer* observer = observers_->begin(iteration - 1, alarm);
+  profiler_.begin_step(iteration - 1);
+  submit(iteration, progress.consumed_samples, step.rates, observer);
+  write_trace(reporter, [&] { return profiler_.end_step(); });
+  if (observer != nullptr) observers_->finish(alarm);
   progress.consumed_samples += step.batch_size;
   progress.schedule_samples += step.batch_size;
   step.consumed_samples = progress.consumed_samples;
@@ -421,6 +443,7 @@ RunSummary Trainer::run(Reporter& reporter) {
     evaluate_if_due(reporter, iteration, progress, end);
     save_if_due(reporter, iteration, progress, end);
   }
+  write_trace(reporter, [&] { return profiler_.finish(); });
   summary.end = end.value_or(EndOfRun::kAllSteps);
   summary.failed_save = saver_->failure();
   if (progress.measured_samples > 0) {

@@ -9,9 +9,11 @@
 #include "train/batches.hpp"
 #include "train/options.hpp"
 #include "train/outlier_watch.hpp"
+#include "train/profiler.hpp"
 #include "train/reporter.hpp"
 #include "train/saver.hpp"
 #include "train/start.hpp"
+#include "train/step_observers.hpp"
 
 namespace primus::train {
 
@@ -64,7 +66,8 @@ class Trainer {
     std::int64_t consumed_samples = 0;  // this step's included
     std::chrono::steady_clock::time_point start;
   };
-  void submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates);
+  void submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+              nn::Observer* observer);
   const schedule::Schedule& schedule_of(std::int64_t num_micro_batches);
   RunSummary run_evaluation(Reporter& reporter);
   /// Takes the result of the oldest submitted step, and makes its records; `end`: the run ends with it.
@@ -105,6 +108,8 @@ class Trainer {
   std::string experiment_json_;
   std::string experiment_yaml_;  // as the launcher wrote it; empty without a launcher
   std::chrono::steady_clock::time_point began_;
+  Profiler profiler_;
+  std::unique_ptr<StepObservers> observers_;
   std::deque<Submitted> submitted_;
   std::chrono::steady_clock::time_point settled_;         // when the last result was taken
   std::map<std::int64_t, schedule::Schedule> schedules_;  // by number of micro-batches

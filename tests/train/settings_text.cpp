@@ -8,6 +8,9 @@
 
 #include "model/parameters.hpp"
 #include "train/options.hpp"
+#include "train/profiler.hpp"
+#include "train/routing_trace.hpp"
+#include "train/step_dumps.hpp"
 
 namespace primus::train {
 namespace {
@@ -233,6 +236,23 @@ void add_start(const config::Experiment& experiment, Text& out) {
   if (experiment.get_bool("moe_use_upcycling")) key("moe_upcycling_granularity");
 }
 
+/// What a run writes of single steps.
+void add_observers(const config::Experiment& experiment, const model::ModelSpec& spec, Text& out) {
+  if (const auto profile = profile_options(experiment, 0)) {
+    out.add("profile", profile->first_step, profile->end_step, profile->activities, profile->shapes, profile->format,
+            profile->folder);
+  }
+  const DumpOptions dumps = dump_options(experiment);
+  for (std::size_t i = 0; i < kNumDumps; ++i) {
+    const bool is_of_experts = static_cast<Dump>(i) == Dump::kExpertLoads;
+    if (spec.moe || !is_of_experts) out.add("dump", dumps.interval[i]);
+  }
+  if (!spec.moe) return;
+  if (const auto trace = routing_trace_options(experiment, static_cast<int>(spec.num_layers()))) {
+    out.add("routing", trace->folder.string(), trace->num_steps, trace->logits, trace->hidden_states, trace->weights);
+  }
+}
+
 }  // namespace
 
 std::string settings_text(const config::Experiment& experiment) {
@@ -249,6 +269,7 @@ std::string settings_text(const config::Experiment& experiment) {
   add_data(options.data, out);
   add_output(options, spec, out);
   add_start(experiment, out);
+  add_observers(experiment, spec, out);
   for (const auto& [name, value] : experiment.env) out.add(name, value);
   return out.text();
 }

@@ -73,7 +73,7 @@ std::vector<Base> bases() {
               "--moe_router_force_load_balancing", "--recompute_granularity=full", "--recompute_method=block",
               "--recompute_num_layers=1", "--use_precision_aware_optimizer", "--exp_avg_dtype=bf16",
               "--decoupled_lr=0.01", "--weight_decay_incr_style=linear", "--start_weight_decay=0.0",
-              "--end_weight_decay=0.1", "--padded_vocab_size=131200"}})},
+              "--end_weight_decay=0.1", "--padded_vocab_size=131200", "--moe_routing_trace_path=there"}})},
       {"experts balanced by quantiles", "language_model",
        with({rotated,
              experts,
@@ -97,7 +97,8 @@ std::vector<Base> bases() {
        "deepseek_v2_tiny",
        {"--train_iters=null", "--train_samples=64", "--micro_batch_size=2", "--global_batch_size=8",
         "--encoder_seq_length=32", "--lr_warmup_iters=0", "--lr_warmup_samples=8", "--mock_data", "--rope_type=rope",
-        "--lr_decay_style=WSD", "--lr_wsd_decay_samples=8"}},
+        "--profile", "--use_pytorch_profiler", "--profile_step_start=1", "--lr_decay_style=WSD",
+        "--lr_wsd_decay_samples=8"}},
       {"one data set", "language_model", with({files, {"--data_path=FOLDER/a"}})},
       {"data by part", "language_model", with({files, {"--train_data_path=FOLDER/a"}})},
       {"data named by a file", "language_model", with({files, {"--data_args_path=FOLDER/a.txt"}})},
@@ -116,6 +117,8 @@ Words candidates(const Key& key, const config::Value& now) {
       {"window_attn_skip_freq", {"2", "[1,1,0,1]"}},
       {"no_rope_freq", {"2", "[1,1,0,1]"}},
       {"moe_aux_loss_coeff", {"0.125"}},
+      {"profile_ranks", {"[]"}},
+      {"profile_step_start", {"2"}},
       {"rampup_batch_size", {"[2,2,8]"}},
       {"iterations_to_skip", {"[3]"}},
       {"step_batch_size_schedule", {"0:2 256:4"}},
@@ -205,7 +208,8 @@ const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
                                                     "tiktoken_num_special_tokens",
                                                     "tiktoken_special_tokens",
                                                     "special_tokens",
-                                                    "turbo_sync_free_moe_stage"};
+                                                    "turbo_sync_free_moe_stage",
+                                                    "use_pytorch_profiler"};
 
 bool can_act(const Key& key) {
   const bool has_one_value =
