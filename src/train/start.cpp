@@ -1,7 +1,9 @@
 #include "train/start.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 
 #include "checkpoint/checkpoint_reader.hpp"
 #include "checkpoint/damage.hpp"
@@ -24,6 +26,7 @@ struct Origin {
   std::string key;
   std::string folder;
   std::optional<std::int64_t> step;  // of a folder of checkpoints; absent: its latest
+  std::string short_lived;           // another folder, whose checkpoints count when they are newer; "": none
   Wanted wanted;
 };
 
@@ -43,8 +46,11 @@ Wanted wanted_by(const Experiment& experiment) {
 /// The run's own checkpoints, where it has some and may go on from them. Then nothing but `ckpt_step` is asked.
 std::optional<Origin> own_checkpoints(const Experiment& experiment) {
   const auto folder = save_folder(experiment);
-  if (!folder || !continues_itself(experiment) || !checkpoint::is_checkpoint_root(*folder)) return std::nullopt;
-  Origin origin{"auto_continue_train", *folder, std::nullopt, {}};
+  if (!folder || !continues_itself(experiment)) return std::nullopt;
+  const std::string short_lived = short_lived_folder(experiment).value_or("");
+  const bool has_short_lived = !short_lived.empty() && checkpoint::is_checkpoint_root(short_lived);
+  if (!checkpoint::is_checkpoint_root(*folder) && !has_short_lived) return std::nullopt;
+  Origin origin{"auto_continue_train", *folder, std::nullopt, has_short_lived ? short_lived : "", {}};
   if (experiment.is_null("load")) origin.step = experiment.get_optional_int("ckpt_step");
   return origin;
 }
@@ -54,11 +60,12 @@ std::optional<Origin> named_origin(const Experiment& experiment, std::string& no
   const auto load = experiment.get_optional_string("load");
   const auto pretrained = experiment.get_optional_string("pretrained_checkpoint");
   if (load && (holds_model(*load) || (fs::exists(*load) && !fs::is_empty(*load))))
-    return Origin{"load", *load, experiment.get_optional_int("ckpt_step"), wanted_by(experiment)};
+    return Origin{"load", *load, experiment.get_optional_int("ckpt_step"), "", wanted_by(experiment)};
   if (pretrained) {
     return Origin{"pretrained_checkpoint",
                   *pretrained,
                   std::nullopt,
+                  "",
                   {OptimizerState::kLeftOut, Generators::kLeftOut, Wanted::Position::kNew}};
   }
   if (!load) return std::nullopt;
@@ -75,9 +82,8 @@ std::optional<Origin> named_origin(const Experiment& experiment, std::string& no
 
 /// The folders to try, the best first. One that names a single model has itself alone.
 std::vector<fs::path> candidates(const Origin& origin) {
-  if (!checkpoint::is_checkpoint_root(origin.folder) || checkpoint::is_checkpoint(origin.folder)) {
-    return {origin.folder};
-  }
+  const bool is_one = !checkpoint::is_checkpoint_root(origin.folder) || checkpoint::is_checkpoint(origin.folder);
+  if (is_one && origin.short_lived.empty()) return {origin.folder};
   const checkpoint::CheckpointRoot root(origin.folder);
   if (origin.step) {
     if (fs::is_directory(root.folder(*origin.step))) return {root.folder(*origin.step)};
@@ -86,8 +92,16 @@ std::vector<fs::path> candidates(const Origin& origin) {
     checkpoint::refuse(
         {origin.folder, "ckpt_step", "there is no checkpoint of this step", there, std::to_string(*origin.step)});
   }
+  // By step, the newest first; of two of one step the lasting one.
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  for (const std::int64_t step : root.candidates()) found.emplace_back(step, root.folder(step));
+  if (!origin.short_lived.empty()) {
+    const checkpoint::CheckpointRoot other(origin.short_lived);
+    for (const std::int64_t step : other.candidates()) found.emplace_back(step, other.folder(step));
+  }
+  std::ranges::stable_sort(found, std::ranges::greater(), &std::pair<std::int64_t, fs::path>::first);
   std::vector<fs::path> folders;
-  for (const std::int64_t step : root.candidates()) folders.push_back(root.folder(step));
+  for (auto& [step, folder] : found) folders.push_back(std::move(folder));
   return folders;
 }
 
