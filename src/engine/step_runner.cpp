@@ -268,6 +268,7 @@ void StepRunner::read_back(UnderWay& step) {
     result.mtp_losses.push_back(sum[depth + 1] / step.depth_num_tokens.at(depth));
   }
   if (values.size() > 1) collect_router_metrics(step, values[1], values[2]);
+  result.largest_logit = model_.largest_logit();
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) return skip(result, describe_nonfinite(result));
   if (!spec_.qk_clip) return;
   model_.clip_logits(*spec_.qk_clip, [&](nn::Parameter& parameter, std::int64_t first, std::int64_t count,

@@ -69,8 +69,9 @@ struct StepResult {
   double z_loss = 0.0;      // mean over MoE layers and micro-batches, without its coefficient
   double loss_scale = 1.0;  // of this step
   std::vector<ExpertLoad> expert_loads;
-  std::string nonfinite;              // what is not finite and where it shows first, when skipped
-  std::optional<RerunVerdict> rerun;  // of a step that was computed twice
+  std::optional<double> largest_logit;  // of attention, where the model counts it
+  std::string nonfinite;                // what is not finite and where it shows first, when skipped
+  std::optional<RerunVerdict> rerun;    // of a step that was computed twice
 };
 
 class StepRunner {

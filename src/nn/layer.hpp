@@ -76,6 +76,8 @@ class Sublayer {
   virtual void begin_step() {}
   /// After a step: attention whose logits grew too large has its projections scaled down.
   virtual void clip_logits(const model::QkClip&, const RowScaler&) {}
+  /// The largest attention logit of the step so far; nothing where it is not counted.
+  virtual std::optional<double> largest_logit() const { return std::nullopt; }
 };
 
 /// An uninitialised tensor of the type of `like`.

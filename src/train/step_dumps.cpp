@@ -7,7 +7,7 @@
 #include "base/files.hpp"
 #include "checkpoint/checkpoint_root.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "train/save_options.hpp"
+#include "checkpoint/start_folder.hpp"
 
 namespace primus::train {
 namespace {
@@ -26,7 +26,7 @@ constexpr std::size_t index(Dump dump) {
 
 DumpOptions dump_options(const config::Experiment& experiment) {
   DumpOptions options;
-  const std::optional<std::string> folder = save_folder(experiment);
+  const std::optional<std::string> folder = checkpoint::save_folder(experiment);
   for (std::size_t i = 0; i < kNumDumps; ++i) {
     options.interval[i] = experiment.get_optional_int(kKeys[i]);
     PRIMUS_CHECK(folder || !options.interval[i], "{} without a folder", kKeys[i]);  // a rule refuses it
