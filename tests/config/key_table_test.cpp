@@ -102,8 +102,8 @@ TEST(KeyTable, StatesByValue) {
   const auto works = [](std::string_view key, const Value& value) { return is_working_value(*find_key(key), value); };
   EXPECT_TRUE(works("position_embedding_type", {std::string("rope")}));
   EXPECT_FALSE(works("position_embedding_type", {std::string("relative")}));
-  EXPECT_TRUE(works("enable_primus_turbo", {false}));
-  EXPECT_FALSE(works("enable_primus_turbo", {true}));
+  EXPECT_TRUE(works("use_turbo_mega_moe", {false}));
+  EXPECT_FALSE(works("use_turbo_mega_moe", {true}));
   EXPECT_TRUE(works("expert_tensor_parallel_size", {}));
   EXPECT_TRUE(works("moe_router_dtype", {}));
   EXPECT_TRUE(works("moe_token_dispatcher_type", {std::string("alltoall")}));
