@@ -89,7 +89,7 @@ TEST_F(ViewPipeline, EndingsSayWhatIsWritten) {
   for (const char* name : {"a.svg", "b.html", "c.txt", "d.json", "sub/e.svg"}) {
     const ProgramResult result = run(with(kSizes, {"--out", name}));
     EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_EQ(result.out, "1f1b: step 117 forwards, mean bubble 17.95 %\npicture  " + std::string(name) + "\n");
+    EXPECT_EQ(result.out, "1f1b: step 117 forwards, mean bubble 17.95 %\nwrote " + std::string(name) + "\n");
   }
   EXPECT_EQ(file("a.svg").substr(0, 4), "<svg");
   EXPECT_EQ(file("b.html").substr(0, 15), "<!doctype html>");
