@@ -14,8 +14,8 @@ struct DeviceMath {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kBlock) jitter_kernel(NoiseRange range, double epsilon, const T* x, T* y,
-                                                        Write write) {
+__global__ void __launch_bounds__(kBlock)
+    jitter_kernel(NoiseRange range, double epsilon, const T* x, T* y, Write write) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (i >= range.count) return;
   const double u = range.stream.uniform(range.first + static_cast<std::uint64_t>(i));
@@ -49,7 +49,7 @@ void launch_token_normal(const NoiseRange& range, int width, const T* bias, T* y
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 
-#define PRIMUS_INSTANTIATE(T)                                                                              \
+#define PRIMUS_INSTANTIATE(T)                                                                               \
   template void launch_token_jitter<T>(const NoiseRange&, double, const T*, T*, Write, gpu::Stream stream); \
   template void launch_token_normal<T>(const NoiseRange&, int, const T*, T*, gpu::Stream stream);
 PRIMUS_INSTANTIATE(float)
