@@ -207,8 +207,7 @@ class OverrideParser {
     if (const Key* no_switch = row ? nullptr : key_of_negation(key)) {
       skip_values();
       problems_.push_back(fault(word, fmt::format("only switches can be turned off, and {} is none", no_switch->name),
-                                allows_null(*no_switch) ? fmt::format("write --{} null", no_switch->name)
-                                                        : fmt::format("write --{} VALUE", no_switch->name)));
+                                fmt::format("write --{} VALUE", no_switch->name)));
       return;
     }
     if (position_ < words_.size() && words_[position_].starts_with('=')) return spaced_assignment(word);

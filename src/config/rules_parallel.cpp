@@ -143,14 +143,11 @@ std::int64_t common_size(const Experiment& experiment, std::string_view divisor)
   return common;
 }
 
-// A fault of a size that is told already: what follows from the number of ranks is not worth telling beside it.
-bool has_wrong_sizes(const Experiment& experiment) {
-  for (const std::string_view divisor : {"tensor_model_parallel_size", "expert_tensor_parallel_size"}) {
-    const std::int64_t ranks = experiment.get_optional_int(divisor).value_or(1);
-    if (common_size(experiment, divisor) % ranks != 0) return true;
-  }
-  const auto experts = experiment.get_optional_int("num_experts");
-  return experts && *experts % experiment.get_int("expert_model_parallel_size") != 0;
+// A parallel size that divides nothing is told already: what follows from it is not worth telling beside it.
+bool has_wrong_size(const RuleContext& context) {
+  return std::any_of(context.problems().begin(), context.problems().end(), [](const Problem& problem) {
+    return problem.key.ends_with("_parallel_size") && problem.message.find("does not divide") != std::string::npos;
+  });
 }
 
 void tensor_divides(RuleContext& context) {
@@ -179,7 +176,7 @@ void sequence_divides(RuleContext& context) {
     return;
   }
   const std::int64_t tensor = context.integer("tensor_model_parallel_size");
-  if (has_wrong_sizes(context.experiment())) return;
+  if (has_wrong_size(context)) return;
   if (!context.is_on("sequence_parallel") || tensor == 1 || length / ranks % tensor == 0) return;
   context.report("seq_length",
                  fmt::format("sequence parallelism cuts each context rank's {} tokens into {} equal parts",
@@ -266,7 +263,7 @@ void batch(RuleContext& context) {
   const std::int64_t global = context.integer("global_batch_size");
   // A world that was made of wrong sizes says nothing about the batch.
   const bool is_derived = context.world().size == smallest_world(context.experiment());
-  if (!step || global % *step == 0 || (is_derived && has_wrong_sizes(context.experiment()))) return;
+  if (!step || global % *step == 0 || (is_derived && has_wrong_size(context))) return;
   if (context.is_on("decrease_batch_size_if_needed") && global >= *step) return;
   const std::int64_t micro = context.integer("micro_batch_size");
   const std::int64_t nearest = nearest_batch(context, global, *step);
