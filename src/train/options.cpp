@@ -186,6 +186,7 @@ RunOptions run_options(const config::Experiment& experiment) {
   if (experiment.get_bool("log_energy")) options.energy = RunOptions::LogEnergy::kYes;
   if (experiment.get_bool("log_max_attention_logit")) options.largest_logit = RunOptions::LogLogits::kYes;
   if (experiment.get_bool("log_progress")) options.progress_file = RunOptions::LogProgress::kYes;
+  options.parameter_groups_file = experiment.get_optional_string("dump_param_to_param_group_map");
   options.memory_interval = experiment.get_optional_int("log_memory_interval");
   options.determinism =
       experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;
