@@ -67,7 +67,6 @@ struct RunOptions {
   enum class LogEnergy { kNo, kYes } energy = LogEnergy::kNo;
   enum class LogLogits { kNo, kYes } largest_logit = LogLogits::kNo;
   enum class LogProgress { kNo, kYes } progress_file = LogProgress::kNo;
-  std::optional<std::string> parameter_groups_file;
   std::optional<std::int64_t> memory_interval;  // of lines about memory
   enum class PerLayerLog { kNo, kYes } per_layer_log = PerLayerLog::kNo;
   ops::Determinism determinism = ops::Determinism::kAnyOrder;

@@ -113,10 +113,9 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
                                                      options_.seed, device_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::Optimizer>(*parameters_, options_.step.policy, options_.optimizer);
-  if (options_.parameter_groups_file) {
+  if (const auto file = experiment.get_optional_string("dump_param_to_param_group_map")) {
     write_parameter_groups(model::training_parameters(spec_), options_.optimizer,
-                           options_.end_learning_rate ? EndRate::kOwn : EndRate::kCommon,
-                           *options_.parameter_groups_file);
+                           options_.end_learning_rate ? EndRate::kOwn : EndRate::kCommon, *file);
   }
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
   start_ = load_start(experiment, spec_,
