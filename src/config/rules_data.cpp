@@ -252,7 +252,8 @@ void data_lists(RuleContext& context) {
 // In the original, the program that calls it hands such a loader over.
 void data_loader(RuleContext& context) {
   if (context.experiment().get_optional_string("dataloader_type") != "external") return;
-  context.report("dataloader_type", "external is a loader of the Python program around the original, and there is none here",
+  context.report("dataloader_type",
+                 "external is a loader of the Python program around the original, and there is none here",
                  "single or cyclic");
 }
 

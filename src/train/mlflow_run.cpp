@@ -42,7 +42,8 @@ std::string file_uri(const fs::path& path) {
   std::string result(kFileScheme);
   result += "//";
   for (const char c : path.string()) {
-    const bool stands_for_itself = std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_.-~/", c) != nullptr;
+    const bool stands_for_itself =
+        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_.-~/", c) != nullptr;
     result += stands_for_itself ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return result;
@@ -163,9 +164,9 @@ void MlflowRun::write_meta(Status status, std::int64_t end_ms) const {
              fmt::format("artifact_uri: {}\nend_time: {}\nentry_point_name: ''\nexperiment_id: '{}'\n"
                          "lifecycle_stage: active\nrun_id: {}\nrun_name: {}\nrun_uuid: {}\nsource_name: ''\n"
                          "source_type: 4\nsource_version: ''\nstart_time: {}\nstatus: {}\ntags: []\nuser_id: {}\n",
-                         quoted(file_uri(folder_ / "artifacts")),
-                         end_ms > 0 ? std::to_string(end_ms) : "null", experiment_id_, quoted(id_), quoted(names_.run),
-                         quoted(id_), start_ms_, static_cast<int>(status), quoted(names_.user)));
+                         quoted(file_uri(folder_ / "artifacts")), end_ms > 0 ? std::to_string(end_ms) : "null",
+                         experiment_id_, quoted(id_), quoted(names_.run), quoted(id_), start_ms_,
+                         static_cast<int>(status), quoted(names_.user)));
 }
 
 void MlflowRun::cut_metrics(std::int64_t last_step) const {

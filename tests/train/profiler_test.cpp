@@ -259,7 +259,8 @@ TEST_F(ProfiledRun, AnExecutionTraceIsAskedForByItsKey) {
   const Json graph = Json::parse(read_file(trace_folder() / "rank0_steps2-3.chakra.json"));
   std::set<std::string> found;
   for (const Json& node : graph.at("nodes")) found.insert(node.at("name").get<std::string>());
-  for (const char* name : {"ProfilerStep#2", "linear.forward", "router", "optimizer"}) EXPECT_TRUE(found.contains(name)) << name;
+  for (const char* name : {"ProfilerStep#2", "linear.forward", "router", "optimizer"})
+    EXPECT_TRUE(found.contains(name)) << name;
 }
 
 TEST_F(ProfiledRun, ATraceThatCannotBeWrittenDoesNotEndTheRun) {

@@ -193,8 +193,9 @@ TEST_F(RunFiles, TheOptimizersGroupsAreListed) {
     num_elements += parameter.num_elements();
     names.insert(parameter.name);
   }
-  EXPECT_EQ(plain["groups"][0]["num_elements"].get<std::int64_t>() + plain["groups"][1]["num_elements"].get<std::int64_t>(),
-            num_elements);
+  EXPECT_EQ(
+      plain["groups"][0]["num_elements"].get<std::int64_t>() + plain["groups"][1]["num_elements"].get<std::int64_t>(),
+      num_elements);
   std::set<std::string> listed;
   for (const auto& [name, group] : plain["parameters"].items()) listed.insert(name);
   EXPECT_EQ(listed, names);
