@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <utility>
 #include <vector>
@@ -134,7 +135,9 @@ void Profiler::start() {
     std::error_code error;
     std::filesystem::create_directories(options_->folder, error);
     // The observer takes the file's name now; which step is the last is known when it ends.
-    graph_is_open_ = kineto::addExecutionTraceObserver(graph_path(kUnfinished));
+    // One that it cannot open would leave it unusable in this process.
+    const bool can_be_written = std::ofstream(graph_path(kUnfinished)).is_open();
+    graph_is_open_ = can_be_written && kineto::addExecutionTraceObserver(graph_path(kUnfinished));
     if (graph_is_open_) kineto::enableExecutionTraceObserver();
   }
   torch::autograd::profiler::enableProfiler(configuration(*options_), activities(*options_, device_));

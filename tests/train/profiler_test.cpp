@@ -144,7 +144,7 @@ TEST_F(ProfilerTest, AnExecutionTraceIsAGraphOfTheWindow) {
     Profiler profiler(with_graph, at::kCPU, 2);
     EXPECT_EQ(run(profiler, 4).size(), 1U);
     const Json graph = Json::parse(read_file(folder_ / "traces/rank2_steps1-2.chakra.json"));
-    EXPECT_TRUE(graph.at("schema").get<std::string>().find("Chakra") != std::string::npos) << graph.at("schema");
+    EXPECT_TRUE(graph.at("schema").get<std::string>().find("chakra") != std::string::npos) << graph.at("schema");
     std::set<std::int64_t> ids;
     std::map<std::string, int> count;
     for (const Json& node : graph.at("nodes")) {
