@@ -43,6 +43,10 @@ nlohmann::ordered_json json_of(const Group& group) {
 
 }  // namespace
 
+std::optional<std::string> parameter_groups_file(const config::Experiment& experiment) {
+  return experiment.get_optional_string("dump_param_to_param_group_map");
+}
+
 void write_parameter_groups(std::span<const model::ParameterDescriptor> parameters, const model::OptimizerSpec& spec,
                             EndRate end_rate, const std::filesystem::path& path) {
   std::vector<Group> groups;

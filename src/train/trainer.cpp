@@ -113,7 +113,7 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
                                                      options_.seed, device_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::Optimizer>(*parameters_, options_.step.policy, options_.optimizer);
-  if (const auto file = experiment.get_optional_string("dump_param_to_param_group_map")) {
+  if (const auto file = parameter_groups_file(experiment)) {
     write_parameter_groups(model::training_parameters(spec_), options_.optimizer,
                            options_.end_learning_rate ? EndRate::kOwn : EndRate::kCommon, *file);
   }
