@@ -48,7 +48,8 @@ TEST(ProjectionMemory, BareAndBehindDirectAreTheSame) {
 }
 
 TEST(ProjectionMemory, TheNumberOfProcessesIsItsWorld) {
-  const ProgramResult result = run_program({"direct", "--nproc", "16", "--", "projection", "memory", "--config", kLite});
+  const ProgramResult result =
+      run_program({"direct", "--nproc", "16", "--", "projection", "memory", "--config", kLite});
   EXPECT_EQ(result.err, "");
   expect_holds(result.out, {"16 ranks (--nproc)"});
   expect_holds(run_program({"direct", "--nproc", "16", "--", "config", "keys", "lr"}).err,
@@ -272,7 +273,8 @@ TEST(ProjectionCompare, EveryAccountingGivesWhatMemoryGives) {
       EXPECT_EQ(row["total_bytes"], most);
     }
     for (const char* format : {"text", "csv", "html"}) {
-      const ProgramResult result = run_program(with(with({"projection", "compare", k1T}, options), {"--format", format}));
+      const ProgramResult result =
+          run_program(with(with({"projection", "compare", k1T}, options), {"--format", format}));
       EXPECT_EQ(result.code, 0) << accounting << " " << format << result.err;
       expect_holds(result.out, {"total"});
     }
