@@ -39,16 +39,15 @@ launch::WorkerCommand worker_command(const OpsWords& read, const LaunchOptions& 
 int run(std::span<const std::string> words, const LaunchOptions& launch) {
   if (!launch.problems.empty()) throw ConfigError(launch.problems);
   OpsWords read;
-  CLI::App app(
-      "Measure each op of a training step: time, rate, share of what this machine reaches, gain over libtorch.",
-      "primus-cli benchmark ops");
+  CLI::App app("Measure each op of a training step: time, rate, share of the machine's best, gain over libtorch.",
+               "primus-cli benchmark ops");
   add_options(app, read);
   app.footer(
-      "On a GPU in bf16 with the sizes of DeepSeek-V2-Lite and 16,384 tokens, on the CPU in fp32 with a small "
-      "model's.\n"
-      "Median and median absolute deviation (MAD) over repetitions, buffers in turn. The rate counts the product's\n"
-      "multiplications and additions, or bytes with each tensor moved once; % is its share of a large product's or a\n"
-      "copy's rate, measured first; x ATen: how many times faster than libtorch's own operators, - where it has none.\n"
+      "On a GPU in bf16 with the sizes of DeepSeek-V2-Lite and 16,384 tokens, on the CPU in fp32 with a\n"
+      "small model's. Median and median absolute deviation (MAD) over repetitions, buffers in turn. The\n"
+      "rate counts a product's multiplications and additions, or bytes with each tensor moved once. %: its\n"
+      "share of a large product's or a copy's rate, measured first. x ATen: how many times faster than\n"
+      "libtorch's own operators; - where it has none.\n"
       "example\n  primus-cli benchmark ops --filter grouped --format json");
   std::vector<std::string> rest;
   if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;

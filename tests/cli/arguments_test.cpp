@@ -46,7 +46,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "completion)"},
         Refused{"nothing_to_run",
                 {"direct", "--"},
-                "command is missing (expected one of train, data, checkpoint, config, projection, view, completion)"},
+                "command is missing (expected one of train, data, checkpoint, config, projection, view, benchmark, "
+                "completion)"},
         Refused{"global_option",
                 {"--dryrun", "train"},
                 "unknown option '--dryrun' (expected one of --config, --dry-run, --debug, --format, --version, "

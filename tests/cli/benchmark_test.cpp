@@ -68,7 +68,7 @@ TEST_F(Benchmark, TheRunIsOfTheStepsAloneAndOverridesReachIt) {
   const ProgramResult result = run({"benchmark", "step", "--config", kQuickstart, "--steps", "5", "--lr", "0.5"},
                                    "cat \"$2\"\n" + std::string(kSixSteps));
   ASSERT_EQ(result.code, 0) << result.err;
-  const std::size_t begin = result.err.find("{\"format\"");
+  const std::size_t begin = result.err.find("{\n \"format\"");
   ASSERT_NE(begin, std::string::npos) << result.err;
   const Json settings = Json::parse(result.err.substr(begin, result.err.rfind('}') + 1 - begin))["settings"];
   EXPECT_EQ(settings["train_iters"]["value"], 5);

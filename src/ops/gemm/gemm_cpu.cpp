@@ -1,5 +1,6 @@
 #include "ops/gemm/gemm.hpp"
 
+#include "ops/adamw/adamw.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/gemm/blas.hpp"
 #include "ops/simd_math.hpp"
@@ -325,6 +326,16 @@ void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor&
       multiply(dy_group.transposed(), x_group, expert_matrix(main_grad_EOI, e).rows_from(first, count), write);
     }
   });
+}
+
+void grouped_linear_wgrad_squares(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                                  Tensor& square_sum_1) {
+  if (x_RI.is_cuda()) {
+    const ZoneScope zone(Zone::kGroupedWgrad);
+    return cuda_ops().grouped_linear_wgrad_squares(dy_RO, x_RI, offsets, main_grad_EOI, square_sum_1);
+  }
+  grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI, Write::kOverwrite);
+  add_sum_of_squares(main_grad_EOI, square_sum_1);
 }
 
 }  // namespace primus::ops

@@ -46,12 +46,25 @@ std::size_t grouped_forward_scratch_sm90(int experts, int multiprocessors);
 std::size_t grouped_dgrad_scratch_sm90(int experts, int multiprocessors);
 std::size_t grouped_wgrad_scratch_sm90(int experts, int multiprocessors);
 
-void launch_grouped_forward_sm90(const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x, int multiprocessors,
-                                 void* scratch, gpu::Stream stream);
-void launch_grouped_dgrad_sm90(const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x, int multiprocessors,
-                               void* scratch, gpu::Stream stream);
+/// Forms of forward and dgrad, which differ in their tiles: which one is faster depends on the sizes.
+inline constexpr int kGroupedForms = 2;
+
+void launch_grouped_forward_sm90(int form, const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x,
+                                 int multiprocessors, void* scratch, gpu::Stream stream);
+void launch_grouped_dgrad_sm90(int form, const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x,
+                               int multiprocessors, void* scratch, gpu::Stream stream);
 void launch_grouped_wgrad_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, Write write,
                                int multiprocessors, void* scratch, gpu::Stream stream);
+
+/// As the last one with Write::kOverwrite; parts[i], of grouped_square_parts_sm90(shape), are sums of the result's
+/// squares that together are the whole (0 where a group has no rows).
+std::int64_t grouped_square_parts_sm90(const GroupedShape& shape);
+std::size_t grouped_wgrad_squares_scratch_sm90(int experts, int multiprocessors);
+void launch_grouped_wgrad_squares_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, double* parts,
+                                       int multiprocessors, void* scratch, gpu::Stream stream);
+
+/// sum += Σ parts, always in the same order.
+void launch_add_parts(std::int64_t count, const double* parts, double* sum, gpu::Stream stream);
 
 // --- every other case: T is float or gpu::Bf16
 // -----------------------------------------------------------------------------------------------------------------
