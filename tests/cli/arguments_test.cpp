@@ -36,13 +36,13 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"command",
                 {"trian"},
                 "unknown command 'trian' (expected one of direct, slurm, container, train, data, checkpoint, config, "
-                "projection, view, "
+                "projection, view, benchmark, "
                 "completion); did you mean "
                 "'train'?"},
         Refused{"no_command",
                 {"--dry-run"},
                 "command is missing (expected one of direct, slurm, container, train, data, checkpoint, config, "
-                "projection, view, "
+                "projection, view, benchmark, "
                 "completion)"},
         Refused{"nothing_to_run",
                 {"direct", "--"},

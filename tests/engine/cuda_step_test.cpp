@@ -237,7 +237,7 @@ TEST_P(CudaStep, TheNormIsThatOfTheGradients) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
     model::NumericPolicy policy;
     policy.parameters = policy.activations = type;
-    Rig rig(spec, policy, model::LossFusion::kOn, batch, at::kCUDA);
+    Rig rig(spec, policy, model::LossFusion::kFused, batch, at::kCUDA);
     for (const std::int64_t sequences : {1, 2, 1}) {
       const Data data = random_data(spec, {.num_sequences = sequences, .seq_length = batch.seq_length}, generator);
       const double norm = rig.step(data, 1).grad_norm;

@@ -3,19 +3,25 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <bit>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <tuple>
 
-#include "ops/gemm/measured_choice.hpp"
+#include "ops/gpu/device.hpp"
 #include "ops/gpu/tensor.hpp"
 
 namespace primus::ops::cuda {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
-constexpr std::uintptr_t kMaxAlignment = 16;  // no kernel wants more
+constexpr const char* kLogVariable = "PRIMUS_LOG_GEMM";  // any value: a line to stderr for each new plan
+constexpr std::uintptr_t kMaxAlignment = 16;             // no kernel wants more
 constexpr int kMostCandidates = 8;
+constexpr int kRounds = 4;              // the first of which warms up
+constexpr double kMeasuredFlops = 4e9;  // smaller products gain less from the choice than it costs
+constexpr float kWorthChanging = 0.98F;
 
 /// What a plan depends on.
 struct Key {
@@ -49,6 +55,43 @@ cublasLtMatrixLayout_t layout_of(const LtMatrix& x) {
   PRIMUS_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, x.type, static_cast<std::uint64_t>(x.columns),
                                                  static_cast<std::uint64_t>(x.rows), x.stride));
   return layout;
+}
+
+/// A span of the device's time.
+class Stopwatch {
+ public:
+  explicit Stopwatch(gpu::Stream stream) : stream_(stream) {
+    for (cudaEvent_t& event : events_) PRIMUS_CUDA_CHECK(cudaEventCreate(&event));
+  }
+  ~Stopwatch() {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  void start() { PRIMUS_CUDA_CHECK(cudaEventRecord(events_[0], stream_)); }
+  float stop_ms() {
+    PRIMUS_CUDA_CHECK(cudaEventRecord(events_[1], stream_));
+    PRIMUS_CUDA_CHECK(cudaEventSynchronize(events_[1]));
+    float ms = 0.0F;
+    PRIMUS_CUDA_CHECK(cudaEventElapsedTime(&ms, events_[0], events_[1]));
+    return ms;
+  }
+
+ private:
+  gpu::Stream stream_;
+  std::array<cudaEvent_t, 2> events_{};
+};
+
+/// Kernels differ in the order of their sums, so a run that must repeat itself takes the one that the library names
+/// first. While a graph is recorded nothing can be timed.
+bool may_measure(const Key& key, gpu::Stream stream) {
+  const auto& [m, n, k] = key.m_n_k;
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (flops < kMeasuredFlops || gpu::determinism() == Determinism::kSameBits) return false;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  PRIMUS_CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
+  return capture == cudaStreamCaptureStatusNone;
 }
 
 class CublasLt {
@@ -129,27 +172,30 @@ class CublasLt {
     plan.b = layout_of(b);
     plan.c = layout_of(c);
     const std::vector<cublasLtMatmulHeuristicResult_t> candidates = candidates_for(key, plan);
-    const std::size_t chosen = may_measure(flops_of(key), call.stream) ? choose(call, plan, candidates) : 0;
+    const std::size_t chosen = may_measure(key, call.stream) ? fastest(call, plan, candidates) : 0;
     plan.algorithm = candidates[chosen].algo;
-    if (logs_choices()) log_choice(key, candidates[chosen], chosen);
+    if (std::getenv(kLogVariable) != nullptr) log_choice(key, candidates[chosen], chosen);
     return plan;
   }
 
   /// The number of the candidate that is fastest on these operands; what it computes goes elsewhere.
-  std::size_t choose(const Call& call, const Plan& plan,
-                     const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
+  std::size_t fastest(const Call& call, const Plan& plan,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     const std::int64_t element_bytes = call.c.type == CUDA_R_32F ? 4 : 2;
     const Tensor result =
         at::empty({call.c.rows * call.c.stride * element_bytes}, at::TensorOptions(at::kCUDA).dtype(at::kByte));
-    const int chosen = fastest(static_cast<int>(candidates.size()), call.stream, [&](int i) {
-      return run(call, plan, candidates[static_cast<std::size_t>(i)].algo, result.data_ptr()) == CUBLAS_STATUS_SUCCESS;
-    });
-    return static_cast<std::size_t>(chosen);
-  }
-
-  static double flops_of(const Key& key) {
-    const auto& [m, n, k] = key.m_n_k;
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    Stopwatch watch(call.stream);
+    std::vector<float> ms(candidates.size(), std::numeric_limits<float>::infinity());
+    for (int round = 0; round < kRounds; ++round) {
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        watch.start();
+        const cublasStatus_t status = run(call, plan, candidates[i].algo, result.data_ptr());
+        const float took_ms = watch.stop_ms();
+        if (round > 0 && status == CUBLAS_STATUS_SUCCESS) ms[i] = std::min(ms[i], took_ms);
+      }
+    }
+    const auto best = std::min_element(ms.begin(), ms.end());
+    return *best < kWorthChanging * ms[0] ? static_cast<std::size_t>(best - ms.begin()) : 0;
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> candidates_for(const Key& key, const Plan& plan) {

@@ -46,13 +46,10 @@ std::size_t grouped_forward_scratch_sm90(int experts, int multiprocessors);
 std::size_t grouped_dgrad_scratch_sm90(int experts, int multiprocessors);
 std::size_t grouped_wgrad_scratch_sm90(int experts, int multiprocessors);
 
-/// Forms of forward and dgrad, which differ in their tiles: which one is faster depends on the sizes.
-inline constexpr int kGroupedForms = 2;
-
-void launch_grouped_forward_sm90(int form, const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x,
-                                 int multiprocessors, void* scratch, gpu::Stream stream);
-void launch_grouped_dgrad_sm90(int form, const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x,
-                               int multiprocessors, void* scratch, gpu::Stream stream);
+void launch_grouped_forward_sm90(const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x, int multiprocessors,
+                                 void* scratch, gpu::Stream stream);
+void launch_grouped_dgrad_sm90(const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x, int multiprocessors,
+                               void* scratch, gpu::Stream stream);
 void launch_grouped_wgrad_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, Write write,
                                int multiprocessors, void* scratch, gpu::Stream stream);
 

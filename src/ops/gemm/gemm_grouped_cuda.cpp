@@ -1,16 +1,8 @@
 // Grouped products: Hopper's tensor cores where the operands allow it, plain tiles elsewhere. Offsets stay on the
 // device: that they begin at 0, never fall and end within the rows is the caller's word (permute_plan's), not checked
 // here.
-#include <c10/cuda/CUDAFunctions.h>
-
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <tuple>
-
 #include "ops/cuda_table.hpp"
 #include "ops/gemm/gemm_grouped.hpp"
-#include "ops/gemm/measured_choice.hpp"
 #include "ops/gpu/device.hpp"
 #include "ops/gpu/tensor.hpp"
 
@@ -54,40 +46,6 @@ void with_scratch(int experts, const Bytes& bytes, const Launch& launch) {
   const Tensor scratch = at::empty({size}, at::TensorOptions(at::kCUDA).dtype(at::kByte));
   launch(multiprocessors, scratch.data_ptr(), gpu::current_stream());
 }
-
-/// 0 or 1: that form, unmeasured. For tests, and to repeat a run with the forms that its log tells.
-constexpr const char* kFormVariable = "PRIMUS_GROUPED_FORM";
-
-/// Forms that were chosen, by device, product and sizes.
-int& chosen_form(GroupedProduct product, const GroupedShape& shape) {
-  using Key = std::tuple<int, GroupedProduct, int, int, int, std::int64_t>;
-  static std::map<Key, int> forms;
-  constexpr int kNone = -1;
-  const Key key{c10::cuda::current_device(), product, shape.experts, shape.outputs, shape.inputs, shape.rows};
-  return forms.emplace(key, kNone).first->second;
-}
-
-/// Runs the product in the form that was fastest when these sizes first came; run(form) overwrites the whole result.
-template <typename Run>
-void run_best_form(GroupedProduct product, const GroupedShape& shape, gpu::Stream stream, const Run& run) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  if (const char* forced = std::getenv(kFormVariable)) return run(forced[0] == '0' ? 0 : 1);
-  int& form = chosen_form(product, shape);
-  const double flops = 2.0 * static_cast<double>(shape.rows) * shape.outputs * shape.inputs;
-  if (form < 0 && may_measure(flops, stream)) {
-    form = fastest(kGroupedForms, stream, [&](int candidate) {
-      run(candidate);
-      return true;
-    });
-    if (logs_choices()) {
-      fmt::print(stderr, "grouped gemm: {} rows {} experts {} outputs {} inputs {}: form {}\n",
-                 product == GroupedProduct::kForward ? "forward" : "dgrad", shape.rows, shape.experts, shape.outputs,
-                 shape.inputs, form);
-    }
-  }
-  run(form < 0 ? 0 : form);
-}
 #endif
 
 template <typename Left, typename Result>
@@ -108,13 +66,10 @@ void forward(const Tensor& x_RI, const Tensor& w_EOI, const Tensor& offsets, Ten
   if (y_RO.numel() == 0) return;
 #ifdef PRIMUS_HAS_CUTLASS
   if (fits_sm90(x_RI, w_EOI, y_RO)) {
-    return with_scratch(shape.experts, grouped_forward_scratch_sm90,
-                        [&](int multiprocessors, void* scratch, auto stream) {
-                          run_best_form(GroupedProduct::kForward, shape, stream, [&](int form) {
-                            launch_grouped_forward_sm90(form, shape, operands<Bf16, Bf16>(x_RI, w_EOI, y_RO),
-                                                        multiprocessors, scratch, stream);
-                          });
-                        });
+    return with_scratch(
+        shape.experts, grouped_forward_scratch_sm90, [&](int multiprocessors, void* scratch, auto stream) {
+          launch_grouped_forward_sm90(shape, operands<Bf16, Bf16>(x_RI, w_EOI, y_RO), multiprocessors, scratch, stream);
+        });
   }
 #endif
   gpu::dispatch(x_RI.scalar_type(), "grouped_linear_forward", [&](auto tag) {
@@ -130,13 +85,10 @@ void dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor& offsets, Tens
   if (dx_RI.numel() == 0) return;
 #ifdef PRIMUS_HAS_CUTLASS
   if (fits_sm90(dy_RO, w_EOI, dx_RI)) {
-    return with_scratch(shape.experts, grouped_dgrad_scratch_sm90,
-                        [&](int multiprocessors, void* scratch, auto stream) {
-                          run_best_form(GroupedProduct::kDgrad, shape, stream, [&](int form) {
-                            launch_grouped_dgrad_sm90(form, shape, operands<Bf16, Bf16>(dy_RO, w_EOI, dx_RI),
-                                                      multiprocessors, scratch, stream);
-                          });
-                        });
+    return with_scratch(
+        shape.experts, grouped_dgrad_scratch_sm90, [&](int multiprocessors, void* scratch, auto stream) {
+          launch_grouped_dgrad_sm90(shape, operands<Bf16, Bf16>(dy_RO, w_EOI, dx_RI), multiprocessors, scratch, stream);
+        });
   }
 #endif
   gpu::dispatch(dy_RO.scalar_type(), "grouped_linear_dgrad", [&](auto tag) {

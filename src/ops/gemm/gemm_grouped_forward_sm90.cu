@@ -4,30 +4,20 @@
 namespace primus::ops::cuda {
 namespace {
 
-template <int kRows, int kColumns, typename Mainloop, typename Epilogue>
-using Forward = sm90::Product<cutlass::layout::RowMajor, cutlass::layout::ColumnMajor, sm90::Element, void,
-                              cute::Shape<cute::Int<kRows>, cute::Int<kColumns>, cute::Int<64>>,
-                              cute::Shape<cute::Int<2>, cute::Int<1>, cute::Int<1>>, Mainloop, Epilogue>;
-using Small = Forward<64, 256, cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong,
-                      cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong>;
-using Large = Forward<128, 256, cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative,
-                      cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative>;
+using Forward = sm90::Product<
+    cutlass::layout::RowMajor, cutlass::layout::ColumnMajor, sm90::Element, void,
+    cute::Shape<cute::Int<64>, cute::Int<256>, cute::Int<64>>, cute::Shape<cute::Int<2>, cute::Int<1>, cute::Int<1>>,
+    cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong, cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong>;
 
 }  // namespace
 
 std::size_t grouped_forward_scratch_sm90(int experts, int multiprocessors) {
-  const std::size_t small = sm90::scratch_bytes<Small>(experts, multiprocessors);
-  const std::size_t large = sm90::scratch_bytes<Large>(experts, multiprocessors);
-  return small > large ? small : large;
+  return sm90::scratch_bytes<Forward>(experts, multiprocessors);
 }
 
-void launch_grouped_forward_sm90(int form, const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x,
-                                 int multiprocessors, void* scratch, gpu::Stream stream) {
-  if (form == 0) {
-    sm90::launch<GroupedProduct::kForward, Small>(shape, x, multiprocessors, scratch, stream);
-  } else {
-    sm90::launch<GroupedProduct::kForward, Large>(shape, x, multiprocessors, scratch, stream);
-  }
+void launch_grouped_forward_sm90(const GroupedShape& shape, const GroupedLinear<gpu::Bf16>& x, int multiprocessors,
+                                 void* scratch, gpu::Stream stream) {
+  sm90::launch<GroupedProduct::kForward, Forward>(shape, x, multiprocessors, scratch, stream);
 }
 
 }  // namespace primus::ops::cuda

@@ -165,17 +165,12 @@ TEST_P(CudaGroupedTest, MatchesTheReference) {
     ops::grouped_linear_dgrad(to64(dy), to64(w), offsets, dx64);
     ops::grouped_linear_wgrad(to64(dy), to64(x), offsets, grad64);
 
-    for (const char* form : {"0", "1"}) {
-      SCOPED_TRACE(form);
-      setenv("PRIMUS_GROUPED_FORM", form, 1);
-      Tensor y = strided_cuda(poisoned({shape.capacity, shape.outputs}, type), shape.extra);
-      Tensor dx = strided_cuda(poisoned({shape.capacity, shape.inputs}, type), shape.extra);
-      ops::grouped_linear_forward(strided_cuda(x, shape.extra), to_cuda(w), offsets_gpu, y);
-      ops::grouped_linear_dgrad(strided_cuda(dy, shape.extra), to_cuda(w), offsets_gpu, dx);
-      unsetenv("PRIMUS_GROUPED_FORM");
-      check_rows(y, y64, type);
-      check_rows(dx, dx64, type);
-    }
+    Tensor y = strided_cuda(poisoned({shape.capacity, shape.outputs}, type), shape.extra);
+    Tensor dx = strided_cuda(poisoned({shape.capacity, shape.inputs}, type), shape.extra);
+    ops::grouped_linear_forward(strided_cuda(x, shape.extra), to_cuda(w), offsets_gpu, y);
+    ops::grouped_linear_dgrad(strided_cuda(dy, shape.extra), to_cuda(w), offsets_gpu, dx);
+    check_rows(y, y64, type);
+    check_rows(dx, dx64, type);
     Tensor grad = to_cuda(before).clone();
     ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, grad);
     EXPECT_LE(relative_error(to64(grad), grad64), 1e-5);
@@ -203,23 +198,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Grouped{16, 700, 701, 256, 384, Skew::kSingles}, Grouped{3, 1000, 1024, 33, 65, Skew::kMany},
                       Grouped{130, 2000, 2048, 96, 64, Skew::kMany},
                       Grouped{8, 3001, 3001, 512, 520, Skew::kMany, 16}));
-
-TEST_F(CudaTest, GroupedProductsOfAMeasuredSizeMatch) {
-  // Large enough that the forms are timed, on the first call; what the timing wrote must not be seen.
-  std::mt19937_64 generator(4);
-  constexpr std::int64_t kRows = 4096;
-  const Tensor x = random_normal({kRows, 768}, at::kBFloat16, generator);
-  const Tensor w = random_normal({2, 776, 768}, at::kBFloat16, generator);
-  const Tensor offsets = at::empty({3}, at::kInt);
-  std::ranges::copy(std::array<int, 3>{0, 1001, kRows}, offsets.data_ptr<int>());
-  Tensor y64 = poisoned({kRows, 776}, at::kDouble);
-  ops::grouped_linear_forward(to64(x), to64(w), offsets, y64);
-  for (int call = 0; call < 2; ++call) {
-    Tensor y = cuda_poisoned({kRows, 776}, at::kBFloat16);
-    ops::grouped_linear_forward(to_cuda(x), to_cuda(w), to_cuda(offsets), y);
-    EXPECT_LE(relative_error(to64(y), y64), 4e-3);
-  }
-}
 
 TEST_F(CudaTest, GroupedProductsFollowTheOffsets) {
   // A second call with other offsets gives other rows: nothing of the first one's is kept.
