@@ -6,6 +6,16 @@ function(primus_library name)
   add_library(${name} STATIC ${arg_SOURCES})
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE primus_flags)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O2)  # a tenth less compilation than -O3; see primus_hot_library
+  endif()
+endfunction()
+
+# primus_hot_library(NAME): the few libraries whose own loops a run's speed hangs on.
+function(primus_hot_library name)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O3)
+  endif()
 endfunction()
 
 # primus_torch_library(NAME SOURCES ... [DEPS ...]): a static library of the training half, with the precompiled ATen header.

@@ -78,6 +78,11 @@ std::string format_count(std::int64_t count) {
   return digits;
 }
 
+std::string counted(std::int64_t count, std::string_view noun) {
+  const std::string_view plural = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", format_count(count), noun, plural);
+}
+
 std::string format_short_count(double count) {
   static constexpr std::array<std::string_view, 5> kUnits = {"", " K", " M", " B", " T"};
   return scaled(count, 1000.0, kUnits);
@@ -118,6 +123,16 @@ std::optional<std::string> nearest_name(std::string_view name, std::span<const s
   }
   if (best_distance > limit) return std::nullopt;
   return std::string(best);
+}
+
+std::string csv_field(std::string_view text) {
+  return text.find_first_of(",\"\r\n") == text.npos ? std::string(text) : csv_quoted(text);
+}
+
+std::string csv_quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -15,6 +15,9 @@ std::string format_bytes(std::int64_t num_bytes);
 /// "15,706,484,224".
 std::string format_count(std::int64_t count);
 
+/// "1 rank", "2,000 ranks", "3 batches".
+std::string counted(std::int64_t count, std::string_view noun);
+
 /// "15.7 B" (thousand K, million M, billion B, trillion T).
 std::string format_short_count(double count);
 
@@ -26,6 +29,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate nearest to `name`, if near enough to be a likely slip (distance at most a third of the length).
 std::optional<std::string> nearest_name(std::string_view name, std::span<const std::string_view> candidates);
+
+/// A field of comma-separated values, quoted where it must be (RFC 4180); and one that is quoted in any case.
+std::string csv_field(std::string_view text);
+std::string csv_quoted(std::string_view text);
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);

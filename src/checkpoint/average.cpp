@@ -2,15 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/text.hpp"
 #include "checkpoint/convert.hpp"
 
 namespace primus::checkpoint {
 namespace {
-
-constexpr std::int64_t kChunkElements = std::int64_t{1} << 20;
 
 class MeanWeights final : public Weights {
  public:
@@ -24,16 +20,6 @@ class MeanWeights final : public Weights {
   }
 
   DType dtype(std::size_t parameter) const override { return models_.back().weights->dtype(parameter); }
-
-  void stream(std::size_t parameter, DType dtype, const Sink& sink) const override {
-    const std::int64_t count = parameters()[parameter].num_elements();
-    std::vector<std::byte> bytes;
-    for (std::int64_t begin = 0; begin < count; begin += kChunkElements) {
-      bytes.resize(static_cast<std::size_t>(std::min(kChunkElements, count - begin) * size_bytes(dtype)));
-      read(parameter, begin, dtype, bytes);
-      sink(bytes);
-    }
-  }
 
   void read(std::size_t parameter, std::int64_t begin, DType dtype, std::span<std::byte> out) const override {
     const std::size_t count = out.size() / static_cast<std::size_t>(size_bytes(dtype));

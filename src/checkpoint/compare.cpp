@@ -15,8 +15,6 @@
 namespace primus::checkpoint {
 namespace {
 
-constexpr std::int64_t kChunkElements = std::int64_t{1} << 20;
-
 using Kind = TensorDifference::Kind;
 
 std::string described(const ElementType& type, const std::vector<std::int64_t>& shape) {

@@ -1,6 +1,8 @@
 #include "checkpoint/start_folder.hpp"
 
+#include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "checkpoint/checkpoint_index.hpp"
 #include "checkpoint/checkpoint_root.hpp"
@@ -50,6 +52,29 @@ std::vector<fs::path> candidates_in(const std::string& folder, std::optional<std
   return folders;
 }
 
+/// The run's own checkpoints, where it has some. Its short-lived ones count beside them, unless a step is asked for.
+std::optional<StartFolder> own_start(const Experiment& experiment, std::optional<std::int64_t> step) {
+  const auto own = save_folder(experiment);
+  if (!own || !continues_itself(experiment)) return std::nullopt;
+  const std::string short_lived = short_lived_folder(experiment).value_or("");
+  const bool has_short_lived = !short_lived.empty() && is_checkpoint_root(short_lived);
+  if (!has_short_lived && !is_checkpoint_root(*own)) return std::nullopt;
+  StartFolder start{"auto_continue_train", *own, {}};
+  if (step || !has_short_lived) {
+    start.candidates = candidates_in(*own, step);
+    return start;
+  }
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  for (const std::string& folder : {*own, short_lived}) {
+    const CheckpointRoot root(folder);
+    for (const std::int64_t known : root.candidates()) found.emplace_back(known, root.folder(known));
+  }
+  // The newest first; of two of one step the lasting one.
+  std::ranges::stable_sort(found, std::ranges::greater(), &std::pair<std::int64_t, fs::path>::first);
+  for (auto& [known, folder] : found) start.candidates.push_back(std::move(folder));
+  return start;
+}
+
 StartFolder start_in(std::string key, const std::string& folder, std::optional<std::int64_t> step) {
   return {std::move(key), folder, candidates_in(folder, step)};
 }
@@ -62,6 +87,16 @@ std::optional<std::string> save_folder(const Experiment& experiment) {
   return (fs::path(experiment.run_folder()) / "checkpoints").string();
 }
 
+std::optional<std::string> short_lived_folder(const Experiment& experiment) {
+  if (experiment.is_null("non_persistent_save_interval")) return std::nullopt;
+  const bool is_local = experiment.get_optional_string("non_persistent_ckpt_type").value_or("") == "local";
+  const char* key = is_local ? "non_persistent_local_ckpt_dir" : "non_persistent_global_ckpt_dir";
+  if (const auto folder = experiment.get_optional_string(key)) return folder;
+  const auto save = save_folder(experiment);
+  if (!save) return std::nullopt;
+  return (fs::path(*save) / "non_persistent").string();
+}
+
 bool continues_itself(const Experiment& experiment) {
   return is_on(experiment, "auto_continue_train") || !experiment.is_explicitly_set("auto_continue_train");
 }
@@ -71,9 +106,7 @@ std::optional<StartFolder> find_start_folder(const Experiment& experiment) {
   const auto load = experiment.get_optional_string("load");
   const auto pretrained = experiment.get_optional_string("pretrained_checkpoint");
   const auto step = experiment.get_optional_int("ckpt_step");
-  const auto own = save_folder(experiment);
-  if (own && continues_itself(experiment) && is_checkpoint_root(*own))
-    return start_in("auto_continue_train", *own, load ? std::nullopt : step);
+  if (auto own = own_start(experiment, load ? std::nullopt : step)) return own;
   if (load) refuse_file(*load, "load");
   if (load && holds_something(*load)) return start_in("load", *load, step);
   if (pretrained) {

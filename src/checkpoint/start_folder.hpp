@@ -14,6 +14,9 @@ namespace primus::checkpoint {
 /// wrote null (decision 20).
 std::optional<std::string> save_folder(const config::Experiment& experiment);
 
+/// Where the run's short-lived checkpoints lie (non_persistent_save_interval); nothing if it makes none.
+std::optional<std::string> short_lived_folder(const config::Experiment& experiment);
+
 /// Does the run go on from its own checkpoints? On unless somebody wrote no (decision 20).
 bool continues_itself(const config::Experiment& experiment);
 
@@ -24,8 +27,9 @@ struct StartFolder {
   std::vector<std::filesystem::path> candidates;  // checkpoints in it, the best first; one that names a model: itself
 };
 
-/// The run's own checkpoints first, then `load`, then `pretrained_checkpoint`; none: random weights. Throws
-/// ConfigError, of a problem with its key and without a file, for a folder or a step that is not there.
+/// The run's own checkpoints first (of these and its short-lived ones the newest), then `load`, then
+/// `pretrained_checkpoint`; none: random weights. Throws ConfigError, of a problem with its key and without a file, for
+/// a folder or a step that is not there.
 std::optional<StartFolder> find_start_folder(const config::Experiment& experiment);
 
 }  // namespace primus::checkpoint

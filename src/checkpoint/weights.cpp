@@ -20,8 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using model::ParameterDescriptor;
 
-constexpr std::int64_t kChunkElements = std::int64_t{1} << 20;
-
 void refuse_overflow(const Converted& converted, const std::string& file, const std::string& tensor, DType dtype) {
   if (converted.num_overflowed == 0) return;
   throw UserError(fmt::format("{}: {}: {} values are too large for {}", file, tensor,
@@ -256,16 +254,6 @@ class CheckpointWeights final : public Weights {
 
   DType dtype(std::size_t parameter) const override { return *places_[parameter].tensor->type->dtype; }
 
-  void stream(std::size_t parameter, DType dtype, const Sink& sink) const override {
-    const std::int64_t count = parameters()[parameter].num_elements();
-    std::vector<std::byte> bytes;
-    for (std::int64_t begin = 0; begin < count; begin += kChunkElements) {
-      bytes.resize(static_cast<std::size_t>(std::min(kChunkElements, count - begin) * size_bytes(dtype)));
-      read(parameter, begin, dtype, bytes);
-      sink(bytes);
-    }
-  }
-
   void read(std::size_t parameter, std::int64_t begin, DType dtype, std::span<std::byte> out) const override {
     const Place& place = places_[parameter];
     const DType stored = *place.tensor->type->dtype;
@@ -349,6 +337,16 @@ void check_parameters(const std::vector<ParameterDescriptor>& stored, const std:
                     shape_text(parameter.shape)});
   }
   problems.finish(folder);
+}
+
+void Weights::stream(std::size_t parameter, DType dtype, const Sink& sink) const {
+  const std::int64_t count = parameters_[parameter].num_elements();
+  std::vector<std::byte> bytes;
+  for (std::int64_t begin = 0; begin < count; begin += kChunkElements) {
+    bytes.resize(static_cast<std::size_t>(std::min(kChunkElements, count - begin) * size_bytes(dtype)));
+    read(parameter, begin, dtype, bytes);
+    sink(bytes);
+  }
 }
 
 std::optional<std::size_t> Weights::find(std::string_view name) const {

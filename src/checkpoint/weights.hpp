@@ -10,6 +10,9 @@
 
 namespace primus::checkpoint {
 
+/// Elements that are read at a time where a parameter is run through: a few megabytes.
+inline constexpr std::int64_t kChunkElements = std::int64_t{1} << 20;
+
 class Weights {
  public:
   explicit Weights(std::vector<model::ParameterDescriptor> parameters) : parameters_(std::move(parameters)) {}
@@ -25,8 +28,8 @@ class Weights {
   virtual bool has_mixed_types(std::size_t /*parameter*/) const { return false; }
 
   /// The bytes of a parameter in this type, in order and in pieces. Throws UserError if the new type cannot hold a
-  /// value or a checksum does not fit.
-  virtual void stream(std::size_t parameter, DType dtype, const Sink& sink) const = 0;
+  /// value or a checksum does not fit. Where nothing better is known, by reading it through.
+  virtual void stream(std::size_t parameter, DType dtype, const Sink& sink) const;
 
   /// Elements of a parameter from `begin` on. Reads that run through a parameter of a checkpoint in order are checked
   /// against its checksum.

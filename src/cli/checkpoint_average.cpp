@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "checkpoint/average.hpp"
 #include "checkpoint/checkpoint_root.hpp"
 #include "cli/app.hpp"

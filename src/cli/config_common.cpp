@@ -183,10 +183,6 @@ std::string planned_text(const config::Resolution& resolution) {
   return text;
 }
 
-std::string counted(std::int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
-}
-
 std::string shortened(const std::string& text) {
   constexpr std::size_t kLongest = 48;
   return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";

@@ -56,9 +56,6 @@ std::vector<std::string> first_words(std::vector<std::string>& words, std::size_
 /// Keys of an experiment's settings that a real train refuses: "a, b". Empty: there are none.
 std::string planned_text(const config::Resolution& resolution);
 
-/// "3 layers", "1 layer".
-std::string counted(std::int64_t count, std::string_view noun);
-
 /// A long value with its end cut off; a layout may be hundreds of letters long.
 std::string shortened(const std::string& text);
 

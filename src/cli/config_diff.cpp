@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.hpp"
 #include "base/visible.hpp"
 #include "cli/app.hpp"
 #include "cli/config_common.hpp"

@@ -100,8 +100,4 @@ void check_prefix(const std::string& option, const std::string& prefix) {
                       .nearest = fmt::format("for instance {}{}train", prefix, prefix.ends_with('/') ? "" : "/")}});
 }
 
-std::string format_counted(std::int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
-}
-
 }  // namespace primus::cli

@@ -1,6 +1,5 @@
 #pragma once
 // Options that the data commands share.
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -37,8 +36,5 @@ data::DocumentKind document_kind(const DocumentWords& words);
 
 /// Throws ConfigError for a prefix such as "data/", which names a folder: the files would be data/_text_document.bin.
 void check_prefix(const std::string& option, const std::string& prefix);
-
-/// "1 document", "2,000 documents": `noun` takes an s.
-std::string format_counted(std::int64_t count, std::string_view noun);
 
 }  // namespace primus::cli

@@ -54,7 +54,7 @@ void print_paths(std::string_view heading, const std::vector<std::string>& paths
 
 void print_left_out(const data::PrepareSummary& summary) {
   if (summary.num_skipped_files > 0)
-    fmt::print("{} left out: links to other files, or copies\n", format_counted(summary.num_skipped_files, "file"));
+    fmt::print("{} left out: links to other files, or copies\n", counted(summary.num_skipped_files, "file"));
   print_paths("left out, with part of the held-out text in it", summary.repeats_held_out);
   print_paths("left out, no text", summary.not_text);
 }
@@ -65,7 +65,7 @@ int print_plan(const data::PrepareOptions& options, Format format) {
     print_json({{"ok", true}, {"files", plan.files.size()}, {"bytes", plan.num_bytes}, {"would_write", plan.outputs}});
     return 0;
   }
-  fmt::print("would read {}, {}\n", format_counted(std::ssize(plan.files), "file"), format_bytes(plan.num_bytes));
+  fmt::print("would read {}, {}\n", counted(std::ssize(plan.files), "file"), format_bytes(plan.num_bytes));
   for (const std::string& path : plan.outputs) fmt::print("would write {}\n", path);
   return 0;
 }
@@ -156,13 +156,11 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
     print_json(summary_json(summary));
     return 0;
   }
-  fmt::print("{}, {} from {} in {}\n", format_counted(summary.num_documents, "document"),
-             format_counted(summary.num_tokens, "token"), format_bytes(summary.num_bytes),
-             format_duration(summary.seconds));
+  fmt::print("{}, {} from {} in {}\n", counted(summary.num_documents, "document"), counted(summary.num_tokens, "token"),
+             format_bytes(summary.num_bytes), format_duration(summary.seconds));
   if (summary.num_resumed_bytes > 0)
     fmt::print("{} of it by an earlier call\n", format_bytes(summary.num_resumed_bytes));
-  if (summary.num_held_out_tokens > 0)
-    fmt::print("{} held out\n", format_counted(summary.num_held_out_tokens, "token"));
+  if (summary.num_held_out_tokens > 0) fmt::print("{} held out\n", counted(summary.num_held_out_tokens, "token"));
   print_left_out(summary);
   for (const std::string& path : summary.outputs) fmt::print("wrote {}\n", path);
   return 0;

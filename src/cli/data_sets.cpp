@@ -88,8 +88,8 @@ Json info_json(const data::IndexedDataset& dataset, const data::LengthSummary& l
 void print_info(const data::IndexedDataset& dataset, const data::LengthSummary& lengths,
                 const std::vector<std::string>& samples) {
   fmt::print("{}\n", coloured(dataset.name(), Colour::kBold, stdout));
-  fmt::print("  {}, {}, {} of {}\n", format_counted(dataset.num_documents(), "document"),
-             format_counted(dataset.num_sequences(), "sequence"), format_counted(dataset.num_tokens(), "token"),
+  fmt::print("  {}, {}, {} of {}\n", counted(dataset.num_documents(), "document"),
+             counted(dataset.num_sequences(), "sequence"), counted(dataset.num_tokens(), "token"),
              data::to_text(dataset.token_type()));
   fmt::print("  length: shortest {}, median {}, mean {:.1f}, longest {}\n", format_count(lengths.shortest),
              format_count(lengths.median), lengths.mean, format_count(lengths.longest));
@@ -170,8 +170,8 @@ int run_verify(std::span<const std::string> words, const LaunchOptions& launch) 
       sets.push_back(std::move(set));
       continue;
     }
-    fmt::print("{}: whole; {}, {} from {} to {}\n", prefix, format_counted(dataset.num_documents(), "document"),
-               format_counted(dataset.num_tokens(), "token"), tokens.smallest, tokens.largest);
+    fmt::print("{}: whole; {}, {} from {} to {}\n", prefix, counted(dataset.num_documents(), "document"),
+               counted(dataset.num_tokens(), "token"), tokens.smallest, tokens.largest);
     if (tokenizer && tokens.num_documents_open > 0) {
       fmt::print("  {} documents do not end with the end-of-document token {}\n",
                  format_count(tokens.num_documents_open), tokenizer->eod());
@@ -195,7 +195,7 @@ void print_made(const std::string& prefix, const std::vector<std::string>& outpu
     print_json({{"ok", true}, {"documents", made.num_documents()}, {"tokens", made.num_tokens()}, {"wrote", outputs}});
     return;
   }
-  fmt::print("{}, {}\n", format_counted(made.num_documents(), "document"), format_counted(made.num_tokens(), "token"));
+  fmt::print("{}, {}\n", counted(made.num_documents(), "document"), counted(made.num_tokens(), "token"));
   for (const std::string& path : outputs) fmt::print("wrote {}\n", path);
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "cli/arguments.hpp"
 #include "config/rules.hpp"
 #include "model/architecture.hpp"
@@ -80,7 +81,7 @@ void check_chunks(const std::vector<Algorithm>& chosen, int asked) {
     if (takes_chunks(row.algorithm, asked)) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
   }
   const int own = chunks_for(chosen.front(), 0, 1);
-  refuse("--chunks", fmt::format("{} has {} a rank", schedule::info(chosen.front()).name, view::counted(own, "chunk")),
+  refuse("--chunks", fmt::format("{} has {} a rank", schedule::info(chosen.front()).name, counted(own, "chunk")),
          fmt::format("{}, or --schedule {}", own, names), std::to_string(asked));
 }
 
@@ -186,8 +187,8 @@ DrawnPipeline draw_sizes(const PipelineOptions& options) {
   std::vector<Algorithm> chosen = named_algorithms(options.schedules);
   if (chosen.empty()) chosen.push_back(options.num_chunks > 1 ? Algorithm::kInterleaved : Algorithm::k1F1B);
   check_chunks(chosen, options.num_chunks);
-  drawn.picture.title = fmt::format("Pipeline of {}, {}", view::counted(options.num_ranks, "rank"),
-                                    view::counted(options.num_micro_batches, "micro-batch"));
+  drawn.picture.title = fmt::format("Pipeline of {}, {}", counted(options.num_ranks, "rank"),
+                                    counted(options.num_micro_batches, "micro-batch"));
   for (const Algorithm algorithm : chosen) {
     const Request request{.algorithm = algorithm,
                           .num_ranks = options.num_ranks,
@@ -206,8 +207,7 @@ std::string uneven_note(const config::Experiment& experiment, const layout::Stag
   const config::PipelineLayout own = layout::pipeline_layout(experiment);
   if (own.num_stages() == stages.num_stages() || own.num_layers() % stages.num_stages() == 0) return "";
   return fmt::format("{} on {} are uneven: a run needs pipeline_model_parallel_layout",
-                     view::counted(static_cast<int>(own.num_layers()), "layer"),
-                     view::counted(stages.num_stages(), "stage"));
+                     counted(own.num_layers(), "layer"), counted(stages.num_stages(), "stage"));
 }
 
 /// The experiment's schedule, or another on the same model, ranks and micro-batches.

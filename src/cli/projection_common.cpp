@@ -61,14 +61,10 @@ std::string routing_text(const MemoryInputs& inputs) {
       asked);
 }
 
-std::string counted_micro_batches(std::int64_t count) {
-  return count == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", format_count(count));
-}
-
 std::string schedule_text(const MemoryInputs& inputs, std::int64_t num_micro_batches) {
   return fmt::format("{}, {} x {}; {} of {} x {} tokens", schedule::info(inputs.schedule.algorithm).name,
                      counted(inputs.stages.num_ranks(), "rank"), counted(inputs.stages.num_chunks(), "chunk"),
-                     counted_micro_batches(num_micro_batches), inputs.micro_batch.num_sequences,
+                     counted(num_micro_batches, "micro-batch"), inputs.micro_batch.num_sequences,
                      format_count(inputs.micro_batch.seq_length));
 }
 

@@ -107,15 +107,13 @@ std::string text_of(const std::vector<Row>& rows, const std::optional<projection
       continue;
     }
     const projection::RankMemory& rank = row.projected->memory.worst();
-    const std::int64_t transient = rank.bytes(Category::kRemade) + rank.bytes(Category::kDispatch) +
-                                   rank.bytes(Category::kCommunication) + rank.bytes(Category::kWorkingSet);
     const std::string verdict =
         !device ? "" : fmt::format("  {}", projection::name(projection::fit_of(rank, device->memory_bytes)));
-    text +=
-        fmt::format("{:<{}} {:>6} {:>8} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8}{}\n", row.label, width, rank.pipeline_rank,
-                    gib_text(rank.bytes(Category::kParameters)), gib_text(rank.bytes(Category::kGradients)),
-                    gib_text(rank.bytes(Category::kOptimizer)), gib_text(rank.bytes(Category::kActivations)),
-                    gib_text(transient), gib_text(rank.bytes(Category::kFramework)), gib_text(rank.total()), verdict);
+    text += fmt::format("{:<{}} {:>6} {:>8} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8}{}\n", row.label, width,
+                        rank.pipeline_rank, gib_text(rank.bytes(Category::kParameters)),
+                        gib_text(rank.bytes(Category::kGradients)), gib_text(rank.bytes(Category::kOptimizer)),
+                        gib_text(rank.bytes(Category::kActivations)), gib_text(rank.transient()),
+                        gib_text(rank.bytes(Category::kFramework)), gib_text(rank.total()), verdict);
   }
   return text + "each layout's largest pipeline rank (stage)\n";
 }
@@ -134,14 +132,6 @@ Json json_of_rows(const std::vector<Row>& rows, const std::optional<projection::
     json["layouts"].push_back(std::move(entry));
   }
   return json;
-}
-
-/// A field of a CSV file, quoted where it must be.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
 }
 
 std::string csv_of(const std::vector<Row>& rows) {

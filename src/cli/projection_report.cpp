@@ -29,11 +29,6 @@ std::string title(std::string_view text) {
   return coloured(text, Colour::kBold, stdout) + "\n";
 }
 
-std::int64_t transient(const RankMemory& rank) {
-  return rank.bytes(Category::kRemade) + rank.bytes(Category::kDispatch) + rank.bytes(Category::kCommunication) +
-         rank.bytes(Category::kWorkingSet);
-}
-
 std::string table_head() {
   return fmt::format("{:>6} {:<19} {:>7} {:>8} {:>9} {:>9} {:>11} {:>6} {:>9} {:>9} {:>8}\n", "rank", "layers",
                      "params", "weights", "gradients", "optimizer", "activations", "chunks", "transient", "framework",
@@ -47,7 +42,7 @@ std::string table_row(std::int64_t number, const RankMemory& rank) {
                      format_short_count(static_cast<double>(rank.num_parameters())),
                      gib_text(rank.bytes(Category::kParameters)), gib_text(rank.bytes(Category::kGradients)),
                      gib_text(rank.bytes(Category::kOptimizer)), gib_text(rank.bytes(Category::kActivations)),
-                     rank.in_flight(), gib_text(transient(rank)), gib_text(rank.bytes(Category::kFramework)),
+                     rank.in_flight(), gib_text(rank.transient()), gib_text(rank.bytes(Category::kFramework)),
                      gib_text(rank.total()));
 }
 

@@ -20,11 +20,7 @@ using Row = std::vector<std::pair<std::string, std::string>>;
 std::string cell(const Json& value) {
   if (value.is_null()) return "";
   if (!value.is_string()) return value.dump();
-  const std::string& text = value.get_ref<const std::string&>();
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
+  return csv_field(value.get_ref<const std::string&>());
 }
 
 /// A list by layer becomes a column a layer and figure: expert_load_1_max_over_mean.

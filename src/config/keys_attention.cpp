@@ -9,6 +9,7 @@ constexpr std::string_view kAlwaysFused = "the operations that can be fused alwa
 constexpr std::string_view kByShape = "kernels are chosen by shape and device";
 constexpr std::string_view kOneImplementation = "there is one implementation";
 constexpr std::string_view kNoServing = "nothing is served here";
+constexpr std::string_view kNoEncoder = "models here are decoders";
 
 constexpr Key kAttention[] = {
   works("attention_output_gate", kBool, "false", "", "A sigmoid gate on the attention output.", "each head's gate stands behind its query in the fused projection"),
@@ -40,8 +41,8 @@ constexpr Key kAttention[] = {
   works("mtp_use_repeated_layer", kBool, "false", "", "All prediction depths share one layer, its norms and projection."),
   no_effect("mtp_standalone", kBool, "false", "", "Prediction depths have a pipeline stage of their own.", "pipeline_model_parallel_layout says where they lie"),
   works("mtp_hsm", kBool, "false", "", "In training each token of a prediction depth reads one of the parts before, drawn at random.", "needs two depths"),
-  planned_detail("relative_attention_num_buckets", kInt, "32", ">=1", "Relative positions: buckets of distance."),
-  planned_detail("relative_attention_max_distance", kInt, "128", ">=1", "Relative positions: longest distance that counts."),
+  no_effect("relative_attention_num_buckets", kInt, "32", ">=1", "Relative positions: buckets of distance.", kNoEncoder),
+  no_effect("relative_attention_max_distance", kInt, "128", ">=1", "Relative positions: longest distance that counts.", kNoEncoder),
   no_effect("mrope_section", kIntList, "null", "", "Parts of a head that rotate by time, height and width.", "in text all three are the position"),
   works("yarn_correction_range_round_to_int", kBool, "true", "", "YaRN: the range of scaled frequencies ends at whole dimensions."),
 };

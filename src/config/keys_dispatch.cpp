@@ -35,11 +35,11 @@ constexpr Key kDispatch[] = {
   no_effect("use_grouped_gemm_for_shared_expert", kBool, "false", "", "Grouped matrix products in shared experts.", kByShape),
   no_effect("use_transformer_engine_op_fuser", kBool, "false", "", "Fused operations of another library.", kOneImplementation),
   works("moe_upcycling_granularity", kInt, "1", ">=1", "Parts that one dense MLP gives to experts.", "read with moe_use_upcycling"),
-  planned("moe_routing_trace_path", kText, "null", "", "File that records which experts tokens took."),
-  planned_detail("moe_routing_trace_max_training_iters", kInt, "null", ">=1", "Steps that are recorded."),
-  planned_detail("moe_routing_trace_capture_logits", kBool, "false", "", "Record router logits too."),
-  planned_detail("moe_routing_trace_capture_hidden_states", kBool, "false", "", "Record the router's input too."),
-  planned_detail("moe_routing_trace_dump_weights", kBool, "false", "", "Record router weights too."),
+  works("moe_routing_trace_path", kText, "null", "", "Folder for a record of which experts tokens took.", "router_trace_rank0.jsonl: a line a step, layer and micro-batch"),
+  works("moe_routing_trace_max_training_iters", kInt, "null", ">=1", "Steps that are recorded.", "null: all"),
+  works("moe_routing_trace_capture_logits", kBool, "false", "", "Record router logits too.", "bf16, in logits_rank0.bin at the offsets of the lines"),
+  works("moe_routing_trace_capture_hidden_states", kBool, "false", "", "Record the router's input too.", "bf16, in hidden_states_rank0.bin"),
+  works("moe_routing_trace_dump_weights", kBool, "false", "", "Record router weights too.", "router_state_rank0.safetensors, as they are before the first recorded step"),
 };
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace primus::config::rows {
 namespace {
 
 constexpr std::string_view kNothingSent = "nothing is sent anywhere";
-constexpr std::string_view kNoService = "nothing is sent anywhere; metrics.jsonl and TensorBoard's files have every figure";
+constexpr std::string_view kNoService = "nothing is sent anywhere; metrics.jsonl, TensorBoard's and MLflow's files have every figure";
 constexpr std::string_view kNoReports = "TraceLens is a Python program, and there is no Python runtime";
 constexpr std::string_view kNoPython = "there is no Python runtime";
 constexpr std::string_view kOneLog = "terminal and log file get the same lines; PRIMUS_LOG_LEVEL or --debug asks for more of them";
@@ -18,7 +18,7 @@ constexpr Key kLogging[] = {
   no_effect("log_avg_reset_interval", kInt, "10", ">=1", "Steps after which averages start anew.", "averages are over the log interval, the summary's over the run"),
   works("log_params_norm", kBool, "false", "", "Norm of the parameters in the log line."),
   works("log_num_zeros_in_grad", kBool, "false", "", "Zero gradients in the log line."),
-  planned("log_progress", kBool, "false", "", "File that records tokens and FLOPs so far."),
+  works("log_progress", kBool, "false", "", "File that records tokens and FLOPs so far.", "progress.txt beside the checkpoints"),
   no_effect("wall_clock_step_timer", kBool, "false", "", "Time steps by the wall clock.", "steps always are"),
   works("timing_log_level", kInt, "0", "0..2", "How much is timed.", "above 0: a table of time by op at the end of the run"),
   no_effect("timing_log_option", kText, "minmax", "max|minmax|all", "How timers of several ranks are shown.", "operations are timed by the profiler"),
@@ -38,13 +38,13 @@ constexpr Key kLogging[] = {
   no_effect("wandb_exp_name", kText, "null", "", "Weights & Biases run name.", kNoService),
   no_effect("wandb_save_dir", kText, "null", "", "Weights & Biases folder.", kNoService),
   no_effect("wandb_entity", kText, "null", "", "Weights & Biases owner.", kNoService),
-  planned("disable_mlflow", kBool, "true", "", "No MLflow.", "MLflow", "", "metrics.jsonl in the run's folder has every figure"),
-  planned_detail("mlflow_run_name", kText, "null", "", "MLflow run name."),
-  planned_detail("mlflow_experiment_name", kText, "null", "", "MLflow experiment."),
-  planned_detail("mlflow_upload_traces", kBool, "false", "", "Traces to MLflow."),
-  planned_detail("mlflow_upload_logs", kBool, "false", "", "Logs to MLflow."),
+  works("disable_mlflow", kBool, "true", "", "No MLflow.", "else files of its own form, in the folder that MLFLOW_TRACKING_URI names or in mlruns of the workspace"),
+  works("mlflow_run_name", kText, "null", "", "MLflow run name.", "null: exp_name"),
+  works("mlflow_experiment_name", kText, "null", "", "MLflow experiment.", "null: exp_name"),
+  works("mlflow_upload_traces", kBool, "false", "", "Traces to MLflow.", "copied to artifacts/traces at the end"),
+  works("mlflow_upload_logs", kBool, "false", "", "Logs to MLflow.", "copied to artifacts/logs at the end"),
   no_effect("mlflow_upload_tracelens_report", kBool, "false", "", "Trace reports to MLflow.", kNoReports),
-  planned_detail("mlflow_upload_performance_metrics", kBool, "false", "", "Speed figures to MLflow."),
+  works("mlflow_upload_performance_metrics", kBool, "false", "", "Speed figures to MLflow."),
   no_effect("mlflow_tracelens_ranks", kIntList, "null", "", "Ranks in trace reports.", kNoReports),
   no_effect("mlflow_tracelens_output_format", kText, "xlsx", "", "Format of trace reports.", kNoReports),
   no_effect("mlflow_tracelens_cleanup_after_upload", kBool, "false", "", "Remove trace reports after upload.", kNoReports),
@@ -65,8 +65,8 @@ constexpr Key kLogging[] = {
   no_effect("use_rocm_mem_info_iters", kIntList, "[1, 2]", "", "Steps at which it asks.", "memory is in the log line"),
   no_effect("log_device_memory_used", kBool, "false", "", "Device memory in the log line.", "memory is in the log line"),
   works("log_memory_interval", kInt, "null", ">=1", "Steps between lines about memory."),
-  planned("log_energy", kBool, "false", "", "Energy in the log line."),
-  planned("log_max_attention_logit", kBool, "false", "", "Largest attention logit in the log line."),
+  works("log_energy", kBool, "false", "", "Energy in the log line.", "of the GPU by NVML; of the processors where Linux shows their counters"),
+  works("log_max_attention_logit", kBool, "false", "", "Largest attention logit in the log line.", "of the step before the line; on the CPU"),
   no_effect("otel_enabled", kBool, "false", "", "Spans to a tracing service.", kNothingSent),
   no_effect("otel_service_name", kText, "null", "", "Name at that service.", kNothingSent),
   no_effect("otel_span_groups", kText, "null", "", "Which spans are sent.", kNothingSent),
@@ -74,21 +74,21 @@ constexpr Key kLogging[] = {
 };
 
 constexpr Key kProfile[] = {
-  planned("profile", kBool, "false", "", "Record a trace of some steps.", "traces"),
-  planned_detail("use_pytorch_profiler", kBool, "false", "", "Record through PyTorch's profiler."),
-  planned_detail("profile_ranks", kIntList, "[0]", "", "Ranks that record."),
-  planned_detail("profile_step_start", kInt, "10", ">=0", "First recorded step."),
-  planned_detail("profile_step_end", kInt, "12", ">=0", "Step after the last recorded one."),
-  planned_detail("disable_profiler_activity_cpu", kBool, "false", "", "Record the device only."),
-  planned_detail("torch_profiler_record_shapes", kBool, "true", "", "Record shapes."),
-  planned_detail("torch_profiler_with_stack", kBool, "true", "", "Record call stacks."),
-  planned_detail("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
+  works("profile", kBool, "false", "", "Record a trace of some steps.", "with use_pytorch_profiler; alone it is planned: ranges for external profilers"),
+  works("use_pytorch_profiler", kBool, "false", "", "Record through libtorch's profiler.", "the trace lies in tensorboard_dir, else in tensorboard of the run's folder"),
+  works("profile_ranks", kIntList, "[0]", "", "Ranks that record."),
+  works("profile_step_start", kInt, "10", ">=0", "First recorded step.", "steps count from 0: 10 is iteration 11 of the log"),
+  works("profile_step_end", kInt, "12", ">=0", "Step after the last recorded one."),
+  works("disable_profiler_activity_cpu", kBool, "false", "", "Record the device only."),
+  works("torch_profiler_record_shapes", kBool, "true", "", "Record shapes."),
+  no_effect("torch_profiler_with_stack", kBool, "true", "", "Record call stacks.", kNoPython),
+  works("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
   planned("record_memory_history", kBool, "false", "", "Record every allocation."),
   planned_detail("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
   planned_speed("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers."),
   planned_detail("record_shapes", kBool, "false", "", "Shapes in those ranges."),
-  planned_detail("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes."),
-  planned_detail("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks."),
+  no_effect("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes.", "torch_profiler_record_shapes says so, which is on unless written"),
+  no_effect("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks.", kNoPython),
   planned_detail("pytorch_profiler_collect_chakra", kBool, "false", "", "Record an execution trace."),
 };
 

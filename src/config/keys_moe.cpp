@@ -32,7 +32,7 @@ constexpr Key kMoe[] = {
   works("moe_pad_expert_input_to_capacity", kBool, "false", "", "Every expert computes its full capacity.", "the numbers are the same"),
   works("moe_token_drop_policy", kText, "probs", "probs|position", "Which tokens go when an expert is full: the least probable, or the last."),
   works("moe_use_upcycling", kBool, "false", "", "Start experts from a dense model's MLP.", "the dense model is what load names; without one: an error"),
-  planned_speed("moe_router_padding_for_quantization", kBool, "false", "", "Pad each expert's rows to what low-precision products need."),
+  planned_detail("moe_router_padding_for_quantization", kBool, "false", "", "Pad each expert's rows to what low-precision products need.", "low-precision training"),
   planned_speed("moe_shared_expert_overlap", kBool, "false", "", "Shared experts run while tokens travel.", "shared experts beside travelling tokens", "shared experts run after the routed ones"),
   works("moe_layer_recompute", kBool, "false", "", "Run MoE layers again in backward instead of keeping their activations."),
   planned_speed("moe_enable_deepep", kBool, "false", "", "Dispatch through DeepEP."),

@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::string_view kOneProcess = "it matters between processes, and training in several is planned";
 constexpr std::string_view kNoProcessGroups = "communicators are made by the launcher's own bootstrap";
+constexpr std::string_view kNoEncoder = "models here are decoders; a value that asks for an encoder is refused";
 
 constexpr Key kParallel[] = {
   works_for("tensor_model_parallel_size", kInt, "1", ">=1", "1", "training on several tensor ranks", "Ranks that share each layer's matrices."),
@@ -22,13 +23,13 @@ constexpr Key kParallel[] = {
   planned("decoder_first_pipeline_num_layers", kInt, "null", ">=0", "Layers of the first stage."),
   planned("decoder_last_pipeline_num_layers", kInt, "null", ">=0", "Layers of the last stage."),
   planned("decoder_pipeline_manual_split_list", kIntList, "null", "", "Layers of every stage, old spelling.", "training on several pipeline ranks", "", "pipeline_model_parallel_layout is the new spelling"),
-  planned("pipeline_model_parallel_split_rank", kInt, "null", ">=0", "Stage where an encoder ends."),
+  no_effect("pipeline_model_parallel_split_rank", kInt, "null", ">=0", "Stage where an encoder ends.", kNoEncoder),
   planned_detail("microbatch_group_size_per_vp_stage", kInt, "null", ">=1", "Micro-batches that a chunk takes in a row."),
   planned("account_for_embedding_in_pipeline_split", kBool, "false", "", "The embedding counts as a layer when stages are cut.", "training on several pipeline ranks"),
   planned("account_for_loss_in_pipeline_split", kBool, "false", "", "The output layer counts as a layer when stages are cut.", "training on several pipeline ranks"),
   planned("standalone_embedding_stage", kBool, "false", "", "The embedding has a stage of its own.", "training on several pipeline ranks"),
-  planned("encoder_tensor_model_parallel_size", kInt, "0", ">=0", "Tensor ranks of an encoder.", "", "0|1"),
-  planned("encoder_pipeline_model_parallel_size", kInt, "0", ">=0", "Pipeline ranks of an encoder.", "", "0|1"),
+  no_effect("encoder_tensor_model_parallel_size", kInt, "0", ">=0", "Tensor ranks of an encoder.", kNoEncoder),
+  no_effect("encoder_pipeline_model_parallel_size", kInt, "0", ">=0", "Pipeline ranks of an encoder.", kNoEncoder),
   planned_detail("cp_comm_type", kTextList, "[p2p]", "p2p|all_gather|a2a|a2a+p2p", "How context ranks exchange keys and values."),
   planned("hierarchical_context_parallel_sizes", kIntList, "null", "", "Sizes of a two-level context group."),
   planned("use_tp_pp_dp_mapping", kBool, "false", "", "Rank order tensor, pipeline, data."),

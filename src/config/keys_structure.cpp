@@ -36,7 +36,7 @@ constexpr Key kStructure[] = {
   works("mtp_num_layers", kInt, "null", ">=0", "Multi-token prediction depths after the decoder."),
   works("mtp_loss_scaling_factor", kReal, "0.1", ">=0", "Weight of the prediction depths' mean loss."),
   works_for("model_type", kText, "gpt", "gpt|deepseek_v4|kimi_k3", "gpt", "the models DeepSeek-V4 and Kimi K3", "Kind of model."),
-  planned("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "", "null|0"),
+  no_effect("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "models here are decoders; more than 0 is refused"),
   no_effect("decoder_num_layers", kInt, "null", ">=0", "Decoder layers of an encoder-decoder model.", "num_layers counts the decoder's layers"),
   no_effect("attention_backend", kText, "auto", "auto|flash|fused|unfused|local", "Which attention kernel family runs.", "the kernel is chosen by shape and device"),
   no_effect("use_flash_attn", kBool, "false", "", "Ask for memory-saving attention.", "attention never holds the full score matrix"),
@@ -47,7 +47,7 @@ constexpr Key kStructure[] = {
 };
 
 constexpr Key kPosition[] = {
-  works_for("position_embedding_type", kText, "learned_absolute", "learned_absolute|rope|yarn|mrope|relative|none", "learned_absolute|rope|yarn|mrope|none", "relative positions", "How positions enter the model.", "mrope: text has one position for all parts of a head, so it is rope; learned_absolute: a table of max_position_embeddings rows; none: attention is causal and knows no more"),
+  works("position_embedding_type", kText, "learned_absolute", "learned_absolute|rope|yarn|mrope|relative|none", "How positions enter the model.", "relative: refused, it belongs to encoders; mrope: text has one position for all parts of a head, so it is rope; learned_absolute: a table of max_position_embeddings rows; none: attention is causal and knows no more"),
   works("max_position_embeddings", kInt, "null", ">=1", "Longest position that the model is made for."),
   works("original_max_position_embeddings", kInt, "null", ">=1", "Context length before rope scaling (YaRN).", "null: 4096"),
   works("rotary_base", kReal, "10000", ">0", "Base of the rotary frequencies."),

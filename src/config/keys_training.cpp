@@ -25,7 +25,7 @@ constexpr Key kTraining[] = {
   works("decrease_batch_size_if_needed", kBool, "false", "", "Shrink the global batch until it divides."),
   planned("data_parallel_random_init", kBool, "false", "", "Other initial weights on every data rank."),
   works("full_validation", kBool, "false", "", "Evaluate on the whole held-out set.", "all of its whole micro-batches; eval_iters says only whether there are evaluations"),
-  planned("multiple_validation_sets", kBool, "false", "", "Evaluate on several held-out sets apart."),
+  works("multiple_validation_sets", kBool, "false", "", "Each prefix of valid_data_path is a held-out set of its own, evaluated by itself.", "and their mean"),
   works("skip_train", kBool, "false", "", "Evaluate only."),
   works("iterations_to_skip", kIntList, "null", "", "Steps whose data is passed over.", "counted from 0; the learning rate does not move"),
   planned("result_rejected_tracker_filename", kText, "null", "", "File that lists the skipped steps."),
@@ -41,7 +41,7 @@ constexpr Key kTraining[] = {
   works("eval_global_batch_size", kInt, "null", ">=1", "Global batch of an evaluation.", "null: as in training"),
   works("eval_micro_batch_size", kInt, "null", ">=1", "Micro-batch of an evaluation.", "null: as in training"),
   works("start_eval_at_iter", kInt, "null", ">=0", "First step at which an evaluation may come.", "one at the end comes in any case"),
-  planned_detail("validation_set_names", kTextList, "null", "", "Names of several held-out sets."),
+  works("validation_set_names", kTextList, "null", "", "Names of several held-out sets.", "null: their numbers"),
 };
 
 constexpr Key kOptimizer[] = {

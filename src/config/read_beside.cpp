@@ -64,7 +64,6 @@ constexpr Row kRows[] = {
     {"use_rope_scaling", "rope_scaling_factor"},
     {"qk_clip", "qk_clip_threshold qk_clip_alpha"},
     {"use_mup", "mup_base_hidden_size mup_base_head_dim mup_attn_scale_power mup_embedding_mult mup_output_mult"},
-    {"position_embedding_type=relative", "relative_attention_num_buckets relative_attention_max_distance"},
     {"use_sink_attention", "sink_sliding_window sink_window_even_layers_only"},
     // Experts.
     {"num_experts",
@@ -73,7 +72,8 @@ constexpr Row kRows[] = {
      "moe_router_group_topk moe_router_enable_expert_bias moe_router_force_load_balancing moe_router_force_biased "
      "moe_z_loss_coeff moe_input_jitter_eps moe_expert_capacity_factor moe_layer_recompute moe_use_upcycling "
      "moe_apply_probs_on_input moe_mlp_glu_interleave_size moe_latent_size router_logit_softcapping "
-     "expert_model_parallel_size expert_tensor_parallel_size moe_token_dispatcher_type"},
+     "expert_model_parallel_size expert_tensor_parallel_size moe_token_dispatcher_type "
+     "moe_routing_trace_path save_tokens_per_expert_interval"},
     {"moe_shared_expert_intermediate_size", "moe_shared_expert_gate moe_shared_expert_glu_interleave_size"},
     {"moe_router_num_groups", "moe_router_group_score"},
     {"moe_router_force_load_balancing", "moe_router_force_load_balancing_type"},
@@ -107,7 +107,7 @@ constexpr Row kRows[] = {
     {"fp16&loss_scale=null", "initial_loss_scale min_loss_scale loss_scale_window hysteresis"},
     {"bf16=true fp16", "logit_dtype"},
     {"bf16=true&use_precision_aware_optimizer=false fp16&use_precision_aware_optimizer=false", "grad_reduce_in_bf16"},
-    {"fp8 fp4", "first_last_layers_bf16"},
+    {"fp8 fp4", "first_last_layers_bf16 moe_router_padding_for_quantization"},
     {"first_last_layers_bf16", "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16"},
     {"fp8",
      "fp8_recipe fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_wgrad "
@@ -137,6 +137,7 @@ constexpr Row kRows[] = {
     {"num_virtual_stages_per_pipeline_rank num_layers_per_virtual_pipeline_stage virtual_pipeline_model_parallel_size "
      "pipeline_model_parallel_layout",
      "microbatch_group_size_per_vp_stage"},
+    {"tensor_model_parallel_size", "distribute_saved_activations"},
     {"context_parallel_size", "cp_comm_type"},
     {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank"},
     {"tp_comm_overlap",
@@ -197,9 +198,9 @@ constexpr Row kRows[] = {
     {"load", "no_load_optim no_load_rng finetune exit_on_missing_checkpoint"},
     {"load pretrained_checkpoint", "load_main_params_from_ckpt"},
     {"use_checkpoint_args", "use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args"},
-    {"non_persistent_save_interval",
-     "non_persistent_ckpt_type non_persistent_global_ckpt_dir non_persistent_local_ckpt_dir "
-     "non_persistent_local_ckpt_algo"},
+    {"non_persistent_save_interval", "non_persistent_ckpt_type"},
+    {"non_persistent_save_interval&non_persistent_ckpt_type=global", "non_persistent_global_ckpt_dir"},
+    {"non_persistent_save_interval&non_persistent_ckpt_type=local", "non_persistent_local_ckpt_dir"},
     {"recompute_granularity=full", "recompute_method recompute_num_layers recompute_layer_ids"},
     {"recompute_granularity=selective", "recompute_modules"},
     // Faults and restarts.
@@ -228,8 +229,8 @@ constexpr Row kRows[] = {
      "mlflow_upload_performance_metrics"},
     {"profile",
      "use_pytorch_profiler profile_ranks profile_step_start profile_step_end disable_profiler_activity_cpu "
-     "torch_profiler_record_shapes torch_profiler_with_stack torch_profiler_use_gzip record_shapes "
-     "pytorch_profiler_collect_shapes pytorch_profiler_collect_callstack pytorch_profiler_collect_chakra"},
+     "torch_profiler_record_shapes torch_profiler_use_gzip record_shapes "
+     "pytorch_profiler_collect_chakra"},
     {"record_memory_history", "memory_snapshot_path"},
 };
 

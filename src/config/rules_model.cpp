@@ -55,6 +55,28 @@ void latent_attention(RuleContext& context) {
   }
 }
 
+void no_encoder(RuleContext& context) {
+  const auto refuse = [&](std::string_view key, std::string_view expected) {
+    context.report(key, "models here are decoders, without an encoder", std::string(expected));
+  };
+  // 1 is how the original's presets spell an encoder's share of nothing.
+  for (const std::string_view key : {"encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size"}) {
+    if (context.integer(key) > 1) refuse(key, "0");
+  }
+  if (context.experiment().get_optional_int("encoder_num_layers").value_or(0) > 0) {
+    refuse("encoder_num_layers", "0 or null");
+  }
+  if (!context.is_null("pipeline_model_parallel_split_rank")) refuse("pipeline_model_parallel_split_rank", "null");
+}
+
+// In the original too: its decoder-only models refuse them, T5 has them.
+void relative_positions(RuleContext& context) {
+  if (context.experiment().get_string("position_embedding_type") != "relative") return;
+  context.report("position_embedding_type",
+                 "relative positions belong to models with an encoder, and models here are decoders",
+                 "rope, yarn, mrope, learned_absolute or none");
+}
+
 void positions(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto longest = experiment.get_optional_int("max_position_embeddings");
@@ -192,6 +214,8 @@ constexpr Rule kRules[] = {
     {"attention_heads", "Heads divide the hidden size and are even.", attention_heads},
     {"query_groups", "Query groups divide the heads.", query_groups},
     {"latent_attention", "Latent attention has an even rotated part, rotated whole.", latent_attention},
+    {"no_encoder", "Models are decoders: no layers, ranks or stages of an encoder.", no_encoder},
+    {"relative_positions", "Relative positions belong to models with an encoder.", relative_positions},
     {"positions", "A sequence fits into max_position_embeddings.", positions},
     {"activation", "One of swiglu, quick_geglu, squared_relu, openai_gelu.", activation},
     {"query_key_norms", "Queries and keys have one kind of norm.", query_key_norms},

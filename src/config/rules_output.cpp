@@ -37,6 +37,16 @@ void temporary_checkpoints(RuleContext& context) {
                  "write non_persistent_ckpt_type: global, local or in_memory");
 }
 
+void dumps(RuleContext& context) {
+  if (!context.is_null("save") || !context.experiment().is_explicitly_set("save")) return;
+  for (const std::string_view key : {"save_activations_interval", "save_dgrads_interval", "save_wgrads_interval",
+                                     "save_params_interval", "save_tokens_per_expert_interval"}) {
+    if (context.is_null(key)) continue;
+    context.report(key, fmt::format("has no folder to write to: {}", setting_text(context.experiment(), "save")),
+                   "save set, or not written");
+  }
+}
+
 void profile_steps(RuleContext& context) {
   if (!context.is_on("profile")) return;
   const std::int64_t start = context.integer("profile_step_start");
@@ -45,7 +55,19 @@ void profile_steps(RuleContext& context) {
     context.report("profile_step_end",
                    fmt::format("does not come after {}", setting_text(context.experiment(), "profile_step_start")),
                    fmt::format("at least {}", start + 1));
+    return;
   }
+  const auto steps = context.experiment().get_optional_int("train_iters");
+  if (steps && start >= *steps) {
+    context.report("profile_step_start",
+                   fmt::format("no step is recorded: {}", setting_text(context.experiment(), "train_iters")),
+                   fmt::format("at most {}", *steps - 1));
+  }
+}
+
+void profile_kind(RuleContext& context) {
+  if (!context.is_on("profile") || context.is_on("use_pytorch_profiler")) return;
+  context.plan("profile", "ranges for external profilers (write use_pytorch_profiler: true for a trace)");
 }
 
 void profile_ranks(RuleContext& context) {
@@ -74,7 +96,9 @@ constexpr Rule kRules[] = {
      nothing_saved},
     {"sharded_format", "The checkpoint format torch_dcp belongs to use_torch_fsdp2.", sharded_format},
     {"temporary_checkpoints", "Temporary checkpoints have a kind.", temporary_checkpoints},
-    {"profile_steps", "A profile ends after it starts.", profile_steps},
+    {"dumps", "What single steps dump goes where the run saves.", dumps},
+    {"profile_steps", "A profile ends after it starts, and starts within the run.", profile_steps},
+    {"profile_kind", "A profile is recorded by use_pytorch_profiler.", profile_kind},
     {"profile_ranks", "Profiled ranks exist.", profile_ranks},
     {"profile_folder", "A profile is written beside the curves, so it turns their folder on.", profile_folder},
 };

@@ -51,8 +51,8 @@ nn::MicroBatchInput buffers_like(const nn::MicroBatchInput& input) {
 StepRunner::Recording* StepRunner::recording_for(const std::vector<schedule::Action>& actions, const StepInput& input) {
   const std::size_t num_micro_batches = input.micro_batches.size();
   const bool can_be = settings_.launch == Launch::kRecorded && parameters_.device().is_cuda() && !rerun_.is_on() &&
-                      settings_.loss_scale.kind == LossScaleSettings::Kind::kConstant && !draws_by_token(spec_) &&
-                      is_plain(actions, num_micro_batches);
+                      settings_.loss_scale.kind == LossScaleSettings::Kind::kConstant && input.observer == nullptr &&
+                      !draws_by_token(spec_) && is_plain(actions, num_micro_batches);
   if (!can_be) return nullptr;
   const auto found = recordings_.find(num_micro_batches);
   if (found != recordings_.end()) return &found->second;

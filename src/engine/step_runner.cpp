@@ -66,6 +66,8 @@ nn::StepContext StepRunner::training_context(const Running& running, std::size_t
   step.aux_scale = scaler_.scale() / static_cast<double>(input.micro_batches.size());
   step.first_token = sample * settings_.micro_batch.seq_length;
   step.seed = settings_.seed;
+  step.observer = input.observer;
+  if (step.observer != nullptr) step.observer->begin_micro_batch(static_cast<int>(micro_batch));
   return step;
 }
 
@@ -84,6 +86,7 @@ void StepRunner::begin(Running& running, std::size_t num_micro_batches) {
   parameters_.begin_gradients(is_released ? nn::GradientMemory::kReleased : nn::GradientMemory::kResident,
                               is_released && scaler_.scale() == 1.0 ? running.square_sum : at::Tensor());
   model_.begin_step();
+  if (running.input->observer != nullptr) running.input->observer->begin_step();
 }
 
 void StepRunner::compute(Running& running, const std::vector<schedule::Action>& actions) {
@@ -113,6 +116,7 @@ void StepRunner::compute(Running& running, const std::vector<schedule::Action>& 
 void StepRunner::launch(Running& running, const std::vector<schedule::Action>& actions) {
   begin(running, running.input->micro_batches.size());
   compute(running, actions);
+  if (running.input->observer != nullptr) running.input->observer->gradients_ready();
   if (std::any_of(actions.begin(), actions.end(), is_optimizer_step)) optimizer_step(running);
 }
 
@@ -265,6 +269,7 @@ void StepRunner::read_back(UnderWay& step) {
     result.mtp_losses.push_back(sum[depth + 1] / step.depth_num_tokens.at(depth));
   }
   if (values.size() > 1) collect_router_metrics(step, values[1], values[2]);
+  result.largest_logit = model_.largest_logit();
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) return skip(result, describe_nonfinite(result));
   if (!spec_.qk_clip) return;
   model_.clip_logits(*spec_.qk_clip, [&](nn::Parameter& parameter, std::int64_t first, std::int64_t count,

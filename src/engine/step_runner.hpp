@@ -43,7 +43,8 @@ struct StepInput {
   std::vector<double> depth_num_tokens;  // alike, of each prediction depth (add_depths)
   std::int64_t first_sample = 0;         // of the step in the run: its tokens key random numbers
   StepRates rates;
-  std::int64_t step = 0;            // number of the step, which keys injected errors
+  std::int64_t step = 0;  // number of the step, which keys injected errors
+  nn::Observer* observer = nullptr;
   Rerun::Suspicion suspicion = {};  // with rerun: what looks wrong in a result (loss: token mean)
 };
 
@@ -68,8 +69,9 @@ struct StepResult {
   double z_loss = 0.0;      // mean over MoE layers and micro-batches, without its coefficient
   double loss_scale = 1.0;  // of this step
   std::vector<ExpertLoad> expert_loads;
-  std::string nonfinite;              // what is not finite and where it shows first, when skipped
-  std::optional<RerunVerdict> rerun;  // of a step that was computed twice
+  std::optional<double> largest_logit;  // of attention, where the model counts it
+  std::string nonfinite;                // what is not finite and where it shows first, when skipped
+  std::optional<RerunVerdict> rerun;    // of a step that was computed twice
 };
 
 class StepRunner {

@@ -89,9 +89,7 @@ std::string mount_option(const fs::path& path) {
   const std::string text = path.string();
   if (text.find_first_of(":,\"") == std::string::npos) return fmt::format("--volume={0}:{0}", text);
   // --volume cuts at colons; --mount reads fields of comma-separated values, which may be quoted.
-  std::string quoted;
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return fmt::format("--mount=type=bind,\"source={0}\",\"target={0}\"", quoted);
+  return fmt::format("--mount=type=bind,{},{}", csv_quoted("source=" + text), csv_quoted("target=" + text));
 }
 
 }  // namespace primus::launch

@@ -1,6 +1,7 @@
 #include "nn/attention_core.hpp"
 
 #include <ATen/ops/amax.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -72,6 +73,11 @@ std::vector<double> AttentionCore::shrinkage(const model::QkClip& clip, std::int
     factors.push_back(values[i] > clip.threshold ? clip.threshold / values[i] : 1.0);
   }
   return factors;
+}
+
+std::optional<double> AttentionCore::largest_logit() const {
+  if (!max_logit_A_.defined()) return std::nullopt;
+  return max_logit_A_.max().item<double>();
 }
 
 void AttentionCore::backward(const Tensor& dcontext_BSAV, const AttentionInput& in, const Tensor& context_BSAV,

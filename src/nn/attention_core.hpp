@@ -29,6 +29,8 @@ class AttentionCore {
   void begin_step();
   /// threshold / largest logit since begin_step, at most 1, of each group of `heads` neighbouring heads.
   std::vector<double> shrinkage(const model::QkClip& clip, std::int64_t heads) const;
+  /// Of all heads since begin_step; nothing if the model does not count.
+  std::optional<double> largest_logit() const;
 
  private:
   ops::AttentionOptions options(const StepContext& step, const Tensor& lse_BAS) const;

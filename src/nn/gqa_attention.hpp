@@ -18,6 +18,7 @@ class GqaAttention final : public Sublayer {
   void weight_grad(Saved& saved) override;
   void begin_step() override { core_.begin_step(); }
   void clip_logits(const model::QkClip& clip, const RowScaler& scale) override;
+  std::optional<double> largest_logit() const override { return core_.largest_logit(); }
 
  private:
   /// Parts of a fused tensor as views of it, [T, heads, head_dim]; the gate is undefined where there is none.

@@ -2,6 +2,7 @@
 // The contract of every layer (D1): explicit forward, backward and weight gradient, and what the step tells them.
 // Legend: T tokens of the micro-batch, H hidden.
 #include "comm/group.hpp"
+#include "nn/observer.hpp"
 #include "nn/parameter.hpp"
 #include "nn/saved.hpp"
 
@@ -33,6 +34,7 @@ struct StepContext {
   int repetition = 0;       // how often a layer that is applied several times a pass has been applied before
   std::int64_t first_token = 0;  // global index of the micro-batch's first token; with the seed, it keys randomness
   std::uint64_t seed = 0;
+  Observer* observer = nullptr;  // of training's own passes
   comm::Groups groups = comm::Groups::single();
 };
 
@@ -44,6 +46,7 @@ inline std::uint64_t repeated_stream(std::uint64_t stream, const StepContext& st
 /// The context of a forward that runs again inside backward.
 inline StepContext recomputing(StepContext step) {
   step.mode = Mode::kRecompute;
+  step.observer = nullptr;
   return step;
 }
 
@@ -73,6 +76,8 @@ class Sublayer {
   virtual void begin_step() {}
   /// After a step: attention whose logits grew too large has its projections scaled down.
   virtual void clip_logits(const model::QkClip&, const RowScaler&) {}
+  /// The largest attention logit of the step so far; nothing where it is not counted.
+  virtual std::optional<double> largest_logit() const { return std::nullopt; }
 };
 
 /// An uninitialised tensor of the type of `like`.

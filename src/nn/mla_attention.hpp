@@ -16,6 +16,7 @@ class MlaAttention final : public Sublayer {
   void weight_grad(Saved& saved) override;
   void begin_step() override { core_.begin_step(); }
   void clip_logits(const model::QkClip& clip, const RowScaler& scale) override;
+  std::optional<double> largest_logit() const override { return core_.largest_logit(); }
 
  private:
   /// The low-rank part of the queries; absent when the projection is direct.

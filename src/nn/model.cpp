@@ -78,6 +78,15 @@ void Model::clip_logits(const model::QkClip& clip, const RowScaler& scale) {
   for (TransformerLayer* layer : all_layers()) layer->attention().clip_logits(clip, scale);
 }
 
+std::optional<double> Model::largest_logit() {
+  std::optional<double> largest;
+  for (TransformerLayer* layer : all_layers()) {
+    const auto logit = layer->attention().largest_logit();
+    if (logit && (!largest || *logit > *largest)) largest = logit;
+  }
+  return largest;
+}
+
 Tensor Model::part_output(Saved& saved, int part) const {
   if (part == 0) return output_.normed(output_saved(saved));
   return depths_[static_cast<std::size_t>(part - 1)].normed(depth_saved(saved, part - 1));

@@ -26,6 +26,8 @@ class Model {
   void begin_step();
   /// After a step that moved the weights.
   void clip_logits(const model::QkClip& clip, const RowScaler& scale);
+  /// The largest attention logit of the step; nothing if the model does not count (ModelSpec::qk_clip).
+  std::optional<double> largest_logit();
 
   /// Routed blocks with the numbers of their layers, the prediction depths' behind the decoder's, and how often each is
   /// applied in a pass.

@@ -187,6 +187,14 @@ void Router::forward(const Tensor& x_TH, Saved& saved, const StepContext& step) 
     ops::count_margins(logits_TE, choice_bias_->weight, step.is_routed_T, margin_options(), margins_EB_);
   }
   count(output, step);
+  if (step.observer != nullptr) {
+    step.observer->routing({.layer = layer_,
+                            .repetition = step.repetition,
+                            .x_TH = x_TH,
+                            .logits_TE = logits_TE,
+                            .index_TK = output.index_TK,
+                            .num_tokens_E = output.num_tokens_E});
+  }
 }
 
 std::vector<Tensor> Router::backward(const Tensor& dprob_TK, const Tensor& x_TH, Saved& saved, const StepContext& step,

@@ -26,10 +26,12 @@ TransformerLayer::TransformerLayer(const model::ModelSpec& spec, const model::Nu
                                    ParameterStore& parameters)
     : activations_(ops::to_aten(policy.activations)),
       residual_(spec.residual_after_norm == model::Part::kPresent ? Residual::kNormedInput : Residual::kInput),
-      attention_{.norm = Norm(spec, part_name(layer, "input_layernorm"), parameters),
+      attention_{.name = part_name(layer, "self_attention"),
+                 .norm = Norm(spec, part_name(layer, "input_layernorm"), parameters),
                  .dropout = {spec.dropout.hidden, part_name(layer, "self_attention.dropout")},
                  .sublayer = make_attention(spec, layer, parameters)},
-      mlp_{.norm = Norm(spec, part_name(layer, "pre_mlp_layernorm"), parameters),
+      mlp_{.name = part_name(layer, "mlp"),
+           .norm = Norm(spec, part_name(layer, "pre_mlp_layernorm"), parameters),
            .dropout = {spec.dropout.hidden, part_name(layer, "mlp.dropout")},
            .sublayer = nullptr} {
   if (spec.kind(layer) == model::LayerKind::kMoe) {
@@ -41,15 +43,25 @@ TransformerLayer::TransformerLayer(const model::ModelSpec& spec, const model::Nu
   }
 }
 
+std::string TransformerLayer::observed_name(const Half& half, const StepContext& step, const char* end) const {
+  return step.repetition == 0 ? fmt::format("{}.{}", half.name, end)
+                              : fmt::format("{}.{}.{}", half.name, end, step.repetition);
+}
+
 void TransformerLayer::half_forward(const Half& half, const Tensor& input, const Tensor& normed_TH, Saved& saved,
                                     const StepContext& step, Tensor& residual_TH) {
   residual_TH.copy_(residual_ == Residual::kInput ? input : normed_TH);
   if (residual_TH.scalar_type() == activations_ && !half.dropout.is_on(step)) {
-    return half.sublayer->forward(normed_TH, saved, step, residual_TH);
+    half.sublayer->forward(normed_TH, saved, step, residual_TH);
+  } else {
+    Tensor output_TH = activation_like(input).zero_();
+    half.sublayer->forward(normed_TH, saved, step, output_TH);
+    half.dropout.apply(output_TH, step, residual_TH, ops::Write::kAccumulate);
   }
-  Tensor output_TH = activation_like(input).zero_();
-  half.sublayer->forward(normed_TH, saved, step, output_TH);
-  half.dropout.apply(output_TH, step, residual_TH, ops::Write::kAccumulate);
+  if (step.observer == nullptr) return;
+  step.observer->activation(observed_name(half, step, "input"), input);
+  step.observer->activation(observed_name(half, step, "normed"), normed_TH);
+  step.observer->activation(observed_name(half, step, "output"), residual_TH);
 }
 
 void TransformerLayer::attention_half(Saved& saved, const StepContext& step, Tensor& normed_TH) {
@@ -76,6 +88,7 @@ void TransformerLayer::restore(Saved& saved, const StepContext& step) {
 
 Tensor TransformerLayer::half_backward(Tensor dy_TH, Half& half, int input_slot, int rstd_slot, int child, Saved& saved,
                                        const StepContext& step) {
+  if (step.observer != nullptr) step.observer->gradient(observed_name(half, step, "output"), dy_TH);
   const Tensor input = saved.at(input_slot);
   Tensor normed_TH = activation_like(input);
   half.norm.forward(input, rstd_slot, saved, normed_TH);
@@ -88,6 +101,7 @@ Tensor TransformerLayer::half_backward(Tensor dy_TH, Half& half, int input_slot,
   }
   Tensor dnormed_TH = activation_like(input);
   half.sublayer->backward(doutput_TH, normed_TH, saved.child(child), step, dnormed_TH);
+  if (step.observer != nullptr) step.observer->gradient(observed_name(half, step, "normed"), dnormed_TH);
   // A deferred weight gradient still reads its gradient: the sum then goes into a copy.
   const bool is_read_later = step.weight_grad == WeightGradTiming::kDeferred && doutput_TH.is_same(dy_TH);
   doutput_TH.reset();
@@ -99,6 +113,7 @@ Tensor TransformerLayer::half_backward(Tensor dy_TH, Half& half, int input_slot,
   }
   saved.release(input_slot);
   saved.release(rstd_slot);
+  if (step.observer != nullptr) step.observer->gradient(observed_name(half, step, "input"), dx_TH);
   return dx_TH;
 }
 

@@ -33,10 +33,12 @@ class TransformerLayer {
  private:
   /// A sublayer with the norm before it and what happens to its output on the way into the residual stream.
   struct Half {
+    std::string name;
     Norm norm;
     ResidualDropout dropout;
     std::unique_ptr<Sublayer> sublayer;
   };
+  std::string observed_name(const Half& half, const StepContext& step, const char* end) const;
   /// residual_TH (overwritten): what the sublayer's output is added to, and that output.
   void half_forward(const Half& half, const Tensor& input, const Tensor& normed_TH, Saved& saved,
                     const StepContext& step, Tensor& residual_TH);

@@ -5,6 +5,8 @@ namespace {
 
 std::array<ZoneTime, kNumZones> times;
 thread_local ZoneScope* innermost = nullptr;
+ZoneTimers timers_in_use = ZoneTimers::kOff;
+ZoneMarks marks_in_use;
 
 constexpr std::array<std::string_view, kNumZones> kNames = {"linear.forward",
                                                             "linear.dgrad",
@@ -37,8 +39,14 @@ std::string_view name(Zone zone) {
 
 void set_zone_timers(ZoneTimers timers, void (*wait)()) {
   times = {};
-  ZoneScope::wait_ = wait;
-  ZoneScope::is_on_ = timers == ZoneTimers::kOn;
+  timers_in_use = timers;
+  ZoneScope::wait_ = timers == ZoneTimers::kOn ? wait : nullptr;
+  ZoneScope::is_on_ = timers == ZoneTimers::kOn || marks_in_use.begin != nullptr;
+}
+
+void set_zone_marks(ZoneMarks marks) {
+  marks_in_use = marks;
+  ZoneScope::is_on_ = timers_in_use == ZoneTimers::kOn || marks.begin != nullptr;
 }
 
 std::array<ZoneTime, kNumZones> zone_times() {
@@ -50,6 +58,8 @@ void ZoneScope::enter(Zone zone) {
   zone_ = zone;
   outer_ = innermost;
   innermost = this;
+  end_mark_ = marks_in_use.end;
+  if (marks_in_use.begin != nullptr) marks_in_use.begin(name(zone));
   if (wait_ != nullptr) wait_();
   start_ = Clock::now();
 }
@@ -62,6 +72,7 @@ void ZoneScope::leave() {
   ++time.num_calls;
   if (outer_ != nullptr) outer_->inner_ += all;
   innermost = outer_;
+  if (end_mark_ != nullptr) end_mark_();
 }
 
 }  // namespace primus::ops

@@ -1,6 +1,6 @@
 #pragma once
-// The one list of zone names, and the timers behind them: where a step's time goes, by op. Later the same names mark
-// the profiler's trace. Off (the default) a zone costs one load and a branch.
+// The one list of zone names, the timers behind them (where a step's time goes, by op) and the marks that carry the
+// same names into a profiler's trace. Off (the default) a zone costs one load and a branch.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -39,6 +39,13 @@ enum class ZoneTimers { kOff, kOn };
 /// and a step is slower for it.
 void set_zone_timers(ZoneTimers timers, void (*wait)() = nullptr);
 
+/// Called at the borders of a zone, for a profiler; both or neither.
+struct ZoneMarks {
+  void (*begin)(std::string_view name) = nullptr;
+  void (*end)() = nullptr;
+};
+void set_zone_marks(ZoneMarks marks);
+
 /// Time since the timers were switched on. A zone inside another counts in the inner one only.
 struct ZoneTime {
   double seconds = 0.0;
@@ -65,6 +72,7 @@ class ZoneScope {
  private:
   using Clock = std::chrono::steady_clock;
   friend void set_zone_timers(ZoneTimers timers, void (*wait)());
+  friend void set_zone_marks(ZoneMarks marks);
 
   void enter(Zone zone);
   void leave();
@@ -76,6 +84,7 @@ class ZoneScope {
   Clock::time_point start_;
   Clock::duration inner_{};  // spent in zones inside this one
   ZoneScope* outer_ = nullptr;
+  void (*end_mark_)() = nullptr;  // of the marks at the zone's beginning, which may have been taken away since
 };
 
 }  // namespace primus::ops

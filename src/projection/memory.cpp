@@ -170,6 +170,11 @@ std::int64_t RankMemory::bytes(Category category) const {
   return 0;
 }
 
+std::int64_t RankMemory::transient() const {
+  return bytes(Category::kRemade) + bytes(Category::kDispatch) + bytes(Category::kCommunication) +
+         bytes(Category::kWorkingSet);
+}
+
 std::int64_t RankMemory::total() const {
   std::int64_t bytes = 0;
   for (int i = 0; i < kNumCategories; ++i) bytes += this->bytes(static_cast<Category>(i));

@@ -46,6 +46,8 @@ struct RankMemory {
   model::ResidentBytes resident() const;
   std::int64_t saved(model::SavedCategory category) const;  // in flight
   std::int64_t bytes(Category category) const;
+  /// What is there for a moment only: made again, dispatch, communication and the working set.
+  std::int64_t transient() const;
   std::int64_t total() const;
   /// Chunk activations in flight at the peak.
   int in_flight() const;

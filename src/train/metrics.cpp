@@ -31,10 +31,14 @@ engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads) {
 std::string console_line(const IterationRecord& record) {
   std::string line = fmt::format(
       " iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} |"
-      " throughput per GPU (TFLOP/s/GPU): {:.4f} | tokens/s/GPU: {:.1f} | learning rate: {:.6E} |"
-      " global batch size: {:5d} | lm loss: {:.6E} |",
+      " throughput per GPU (TFLOP/s/GPU): {:.4f} | tokens/s/GPU: {:.1f} |",
       record.iteration, record.train_iters, record.consumed_samples, record.elapsed_ms, record.tflops,
-      record.tokens_per_s, record.learning_rate, record.global_batch_size, record.lm_loss);
+      record.tokens_per_s);
+  if (record.energy_j && record.power_w)
+    line += fmt::format(" energy per GPU (J/iter/GPU): {:.1f} | power per GPU (W/GPU): {:.1f} |", *record.energy_j,
+                        *record.power_w);
+  line += fmt::format(" learning rate: {:.6E} | global batch size: {:5d} | lm loss: {:.6E} |", record.learning_rate,
+                      record.global_batch_size, record.lm_loss);
   for (std::size_t depth = 0; depth < record.mtp_losses.size(); ++depth) {
     line += fmt::format(" mtp_{} loss: {:.6E} |", depth + 1, record.mtp_losses[depth]);
   }
@@ -43,6 +47,7 @@ std::string console_line(const IterationRecord& record) {
   line += fmt::format(" loss scale: {:.1f} | grad norm: {:.3f} |", record.loss_scale, record.grad_norm);
   if (record.num_zero_gradients) line += fmt::format(" num zeros: {} |", *record.num_zero_gradients);
   if (record.params_norm) line += fmt::format(" params norm: {:.3f} |", *record.params_norm);
+  if (record.largest_logit) line += fmt::format(" max attention logit: {:.3f} |", *record.largest_logit);
   if (!record.expert_loads.empty()) {
     const engine::ExpertLoad worst = worst_load(record.expert_loads);
     line +=
@@ -69,6 +74,8 @@ std::string json_line(const IterationRecord& record) {
   json["elapsed_ms"] = number(record.elapsed_ms);
   json["tokens_per_s_per_device"] = number(record.tokens_per_s);
   json["tflops_per_device"] = number(record.tflops);
+  if (record.energy_j) json["energy_j_per_step"] = number(*record.energy_j);
+  if (record.power_w) json["power_w"] = number(*record.power_w);
   json["learning_rate"] = number(record.learning_rate);
   json["global_batch_size"] = record.global_batch_size;
   json["lm_loss"] = number(record.lm_loss);
@@ -81,6 +88,7 @@ std::string json_line(const IterationRecord& record) {
   json["grad_norm"] = number(record.grad_norm);
   if (record.num_zero_gradients) json["num_zero_gradients"] = *record.num_zero_gradients;
   if (record.params_norm) json["params_norm"] = number(*record.params_norm);
+  if (record.largest_logit) json["max_attention_logit"] = number(*record.largest_logit);
   json["skipped_iterations"] = record.num_skipped;
   json["nan_iterations"] = record.num_nan;
   json["memory_peak_bytes"] = record.held_bytes;
@@ -95,6 +103,39 @@ std::string json_line(const IterationRecord& record) {
     json["expert_load"] = std::move(loads);
   }
   return json.dump();
+}
+
+std::vector<std::pair<std::string, double>> named_values(const IterationRecord& record) {
+  std::vector<std::pair<std::string, double>> values = {{"learning-rate", record.learning_rate},
+                                                        {"batch-size", static_cast<double>(record.global_batch_size)},
+                                                        {"lm loss", record.lm_loss},
+                                                        {"loss-scale", record.loss_scale},
+                                                        {"grad-norm", record.grad_norm}};
+  for (std::size_t depth = 0; depth < record.mtp_losses.size(); ++depth)
+    values.emplace_back(fmt::format("mtp_{} loss", depth + 1), record.mtp_losses[depth]);
+  const auto add = [&values](const char* name, std::optional<double> value) {
+    if (value) values.emplace_back(name, *value);
+  };
+  add("load_balancing_loss", record.load_balancing_loss);
+  add("z_loss", record.z_loss);
+  add("params-norm", record.params_norm);
+  add("max-attention-logit", record.largest_logit);
+  add("energy per GPU (J/iter/GPU)", record.energy_j);
+  add("power per GPU (W/GPU)", record.power_w);
+  if (record.num_zero_gradients) add("num-zeros", static_cast<double>(*record.num_zero_gradients));
+  values.emplace_back("mem-max-allocated-bytes", static_cast<double>(record.held_bytes));
+  values.emplace_back("mem-reserved-bytes", static_cast<double>(record.reserved_bytes));
+  if (record.expert_loads.empty()) return values;
+  const engine::ExpertLoad worst = worst_load(record.expert_loads);
+  values.emplace_back("moe/expert load max over mean", worst.max_over_mean);
+  values.emplace_back("moe/dead experts", static_cast<double>(worst.num_dead_experts));
+  return values;
+}
+
+std::vector<std::pair<std::string, double>> named_speeds(const IterationRecord& record) {
+  return {{"perf/throughput_tflops_per_gpu", record.tflops},
+          {"perf/tps_tokens_per_sec_per_gpu", record.tokens_per_s},
+          {"perf/iteration_time_ms", record.elapsed_ms}};
 }
 
 std::string json_line(const EvaluationRecord& record) {

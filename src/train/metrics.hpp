@@ -15,13 +15,16 @@ struct IterationRecord {
   std::int64_t consumed_samples = 0;
   double elapsed_ms = 0.0;  // mean over the log interval
   double tokens_per_s = 0.0;
-  double tflops = 0.0;  // model FLOPs, causal attention counted half
+  double tflops = 0.0;             // model FLOPs, causal attention counted half
+  std::optional<double> energy_j;  // log_energy: of a step, mean since the last record
+  std::optional<double> power_w;
   double learning_rate = 0.0;
   std::int64_t global_batch_size = 0;
   double lm_loss = 0.0;            // mean over the log interval
   std::vector<double> mtp_losses;  // alike, of each prediction depth
   std::optional<double> load_balancing_loss;
   std::optional<double> z_loss;
+  std::optional<double> largest_logit;  // log_max_attention_logit: of the last step
   double loss_scale = 1.0;
   double grad_norm = 0.0;
   std::optional<double> params_norm;               // log_params_norm
@@ -48,6 +51,11 @@ std::string console_line(const IterationRecord& record);
 std::string expert_lines(const IterationRecord& record);
 std::string json_line(const IterationRecord& record);
 std::string json_line(const EvaluationRecord& record);
+
+/// Its figures under Megatron's and Primus's names, for programs that keep numbers by name.
+std::vector<std::pair<std::string, double>> named_values(const IterationRecord& record);
+/// Of these, how fast it went.
+std::vector<std::pair<std::string, double>> named_speeds(const IterationRecord& record);
 
 /// Highest max/mean over the layers, and all dead experts.
 engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads);

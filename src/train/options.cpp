@@ -4,8 +4,11 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "config/number_list.hpp"
+#include "config/parse.hpp"
 #include "config/tokenizer_facts.hpp"
+#include "data/blended_dataset.hpp"
 #include "data/tokenizer.hpp"
 
 namespace primus::train {
@@ -90,6 +93,43 @@ std::vector<std::int64_t> integers(const config::Experiment& experiment, const c
   return numbers;
 }
 
+/// The last steps of phases, from text such as "100,200".
+std::vector<std::int64_t> phase_ends(const config::Experiment& experiment) {
+  const std::string text = experiment.get_optional_string("phase_transition_iterations").value_or("");
+  std::vector<std::int64_t> ends;
+  if (text.empty()) return ends;
+  for (const std::string& word : split(text, ',')) {
+    const auto step = config::parse_int(trim(word));
+    if (!step || *step < 1 || (!ends.empty() && *step <= ends.back())) {
+      throw ConfigError({{.key = "phase_transition_iterations",
+                          .message = "is no list of steps",
+                          .expected = "ascending numbers from 1 on, as in 1000,5000",
+                          .found = text}});
+    }
+    ends.push_back(*step);
+  }
+  return ends;
+}
+
+std::vector<ValidationSet> validation_sets(const config::Experiment& experiment) {
+  std::vector<ValidationSet> sets;
+  if (!experiment.get_bool("multiple_validation_sets")) return sets;
+  const std::vector<std::string> written = experiment.get_strings("valid_data_path");
+  const auto blend = written.empty() ? data::BlendSpec{} : data::parse_blend(written, "valid_data_path");
+  const std::vector<std::string> names = experiment.get_strings("validation_set_names");
+  if (blend.prefixes.empty() || blend.weights || (!names.empty() && names.size() != blend.prefixes.size())) {
+    throw ConfigError(
+        {{.key = "multiple_validation_sets",
+          .message =
+              "needs the prefixes of the sets (mock_data has none), without weights, and a name for each or none",
+          .expected = "valid_data_path: [a_text_document, b_text_document]",
+          .found = fmt::format("{} prefixes, {} names", blend.prefixes.size(), names.size())}});
+  }
+  for (std::size_t i = 0; i < blend.prefixes.size(); ++i)
+    sets.push_back({names.empty() ? std::to_string(i) : names[i], blend.prefixes[i]});
+  return sets;
+}
+
 Watch watch(const config::Experiment& experiment, const char* key) {
   return experiment.get_bool(key) ? Watch::kOn : Watch::kOff;
 }
@@ -123,8 +163,10 @@ RunOptions run_options(const config::Experiment& experiment) {
   const auto samples = experiment.get_optional_int("train_samples");
   options.train_iters = samples ? options.batch_sizes.steps_of(*samples) : experiment.get_int("train_iters");
   options.passed_over = integers(experiment, "iterations_to_skip");
+  options.phases = phase_ends(experiment);
   options.kind = experiment.get_bool("skip_train") ? RunKind::kEvaluation : RunKind::kTraining;
   options.evaluation = evaluation_options(experiment);
+  options.validation_sets = validation_sets(experiment);
   options.loss_watch = watch(experiment, "check_for_spiky_loss");
   options.gradient_watch = watch(experiment, "check_for_large_grads");
   options.eval_iters = experiment.get_int("eval_iters");
@@ -144,6 +186,9 @@ RunOptions run_options(const config::Experiment& experiment) {
       experiment.get_bool("moe_per_layer_logging") ? RunOptions::PerLayerLog::kYes : RunOptions::PerLayerLog::kNo;
   if (experiment.get_bool("log_params_norm")) options.params_norm = RunOptions::LogNorm::kYes;
   if (experiment.get_bool("log_num_zeros_in_grad")) options.gradient_zeros = RunOptions::LogZeros::kYes;
+  if (experiment.get_bool("log_energy")) options.energy = RunOptions::LogEnergy::kYes;
+  if (experiment.get_bool("log_max_attention_logit")) options.largest_logit = RunOptions::LogLogits::kYes;
+  if (experiment.get_bool("log_progress")) options.progress_file = RunOptions::LogProgress::kYes;
   options.memory_interval = experiment.get_optional_int("log_memory_interval");
   options.determinism =
       experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;

@@ -31,6 +31,12 @@ struct EvaluationOptions {
   enum class Extent { kBatches, kWholeSplit } extent = Extent::kBatches;
 };
 
+/// A held-out data set that is evaluated by itself (multiple_validation_sets).
+struct ValidationSet {
+  std::string name;
+  std::string prefix;
+};
+
 struct RunOptions {
   std::string run_folder;
   std::uint64_t seed = 1234;
@@ -40,8 +46,10 @@ struct RunOptions {
   std::int64_t seq_length = 0;
   BatchSizes batch_sizes;                 // of the steps; global_batch_size is the last
   std::vector<std::int64_t> passed_over;  // steps, counted from 0, whose data is left out
+  std::vector<std::int64_t> phases;       // last steps of phases, each with data of its own, ascending
   RunKind kind = RunKind::kTraining;
   EvaluationOptions evaluation;
+  std::vector<ValidationSet> validation_sets;  // empty: all held-out data as one
   Watch loss_watch = Watch::kOff;
   Watch gradient_watch = Watch::kOff;
   std::optional<std::int64_t> eval_interval;  // absent: no evaluation
@@ -56,6 +64,9 @@ struct RunOptions {
   enum class ReadBack { kAtOnce, kOneStepLater } read_back = ReadBack::kAtOnce;
   enum class LogNorm { kNo, kYes } params_norm = LogNorm::kNo;
   enum class LogZeros { kNo, kYes } gradient_zeros = LogZeros::kNo;
+  enum class LogEnergy { kNo, kYes } energy = LogEnergy::kNo;
+  enum class LogLogits { kNo, kYes } largest_logit = LogLogits::kNo;
+  enum class LogProgress { kNo, kYes } progress_file = LogProgress::kNo;
   std::optional<std::int64_t> memory_interval;  // of lines about memory
   enum class PerLayerLog { kNo, kYes } per_layer_log = PerLayerLog::kNo;
   ops::Determinism determinism = ops::Determinism::kAnyOrder;

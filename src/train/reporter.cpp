@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -70,7 +71,8 @@ std::string time_stamp() {
 }  // namespace
 
 Reporter::Reporter(const std::string& run_folder, RunOptions::PerLayerLog per_layer, std::int64_t last_iteration)
-    : lock_(existing_folder(run_folder)),
+    : run_folder_(run_folder),
+      lock_(existing_folder(run_folder)),
       metrics_(open_for(cut_records(run_folder + "/metrics.jsonl", last_iteration), std::ios::app)),
       log_(open_for(run_folder + "/log.txt", last_iteration > 0 ? std::ios::app : std::ios::trunc)),
       per_layer_(per_layer),
@@ -106,6 +108,11 @@ void Reporter::iteration(const IterationRecord& record) {
   }
   message(text);
   write_json(json_line(record));
+  to_mlflow([&](MlflowRun& run) {
+    for (const auto& [name, value] : named_values(record)) run.metric(name, value, record.iteration);
+    if (mlflow_options_->speeds == MlflowOptions::Copies::kNo) return;
+    for (const auto& [name, value] : named_speeds(record)) run.metric(name, value, record.iteration);
+  });
 }
 
 void Reporter::evaluation(const EvaluationRecord& record) {
@@ -113,6 +120,7 @@ void Reporter::evaluation(const EvaluationRecord& record) {
                       time_stamp(), record.iteration, record.split, record.loss,
                       std::exp(std::min(record.loss, 20.0))));
   if (tensorboard_) tensorboard_->evaluation(record);
+  to_mlflow([&](MlflowRun& run) { run.metric("lm loss " + record.split, record.loss, record.iteration); });
   write_json(json_line(record));
 }
 
@@ -126,6 +134,44 @@ void Reporter::baseline(const data::NgramBaseline& baseline) {
 void Reporter::open_tensorboard(const TensorBoardOptions& options, const std::string& experiment,
                                 const RunPosition& position) {
   if (!options.folder.empty()) tensorboard_ = std::make_unique<TensorBoard>(options, experiment, position);
+}
+
+void Reporter::open_mlflow(const config::Experiment& experiment, std::int64_t last_iteration) {
+  mlflow_options_ = mlflow_options(experiment);
+  if (!mlflow_options_) return;
+  mlflow_ = std::make_unique<MlflowRun>(mlflow_options_->names, run_folder_ + "/mlflow_run_id", last_iteration);
+  to_mlflow([&](MlflowRun& run) {
+    for (const auto& [key, setting] : experiment.settings()) run.parameter(key, config::to_text(setting.value));
+    for (const auto& [name, value] : experiment.env) run.tag("env." + name, value);
+  });
+}
+
+void Reporter::close_mlflow(MlflowRun::Status status) {
+  to_mlflow([&](MlflowRun& run) {
+    if (mlflow_options_->logs == MlflowOptions::Copies::kYes) {
+      for (const char* name : {"log.txt", "metrics.jsonl", "experiment.yaml", "experiment.json"}) {
+        const std::filesystem::path file = std::filesystem::path(run_folder_) / name;
+        if (std::filesystem::exists(file)) run.artifact(file, "logs");
+      }
+    }
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(mlflow_options_->traces, error)) {
+      if (entry.path().filename().string().find(".pt.trace.json") != std::string::npos)
+        run.artifact(entry.path(), "traces");
+    }
+    run.end(status);
+  });
+  mlflow_.reset();
+}
+
+void Reporter::to_mlflow(const std::function<void(MlflowRun&)>& write) {
+  if (!mlflow_) return;
+  try {
+    write(*mlflow_);
+  } catch (const UserError& error) {
+    alarm(fmt::format("ERROR: {}; training goes on, and MLflow gets no more of it", error.what()));
+    mlflow_.reset();
+  }
 }
 
 void Reporter::step(const IterationRecord& record) {

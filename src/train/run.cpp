@@ -27,6 +27,8 @@ std::string_view text_of(EndOfRun end) {
       return "stopped at exit_interval";
     case EndOfRun::kExitDuration:
       return "stopped at exit_duration_in_mins";
+    case EndOfRun::kEndOfPhase:
+      return "stopped at the end of a phase (phase_transition_iterations): the next one needs its data and a new start";
     case EndOfRun::kEvaluated:
       return "evaluated, and trained nothing (skip_train)";
     case EndOfRun::kInterrupted:
@@ -157,6 +159,7 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   const Position& done = trainer.start().position;
   reporter.open_tensorboard(options.tensorboard, experiment_text(experiment, options.run_folder),
                             {is_continued ? done.iteration : 0, done.consumed_samples});
+  reporter.open_mlflow(experiment, is_continued ? done.iteration : 0);
   if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));
   // Only with the timers on: they are there to see, not to be fast.
   void (*wait)() = nullptr;
@@ -171,11 +174,14 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
                     "false or another "
                     "exp_name starts anew",
                     trainer.first_iteration(), options.train_iters));
+    reporter.close_mlflow(MlflowRun::Status::kFinished);
     return {};
   }
   const RunSummary summary = logged(reporter, [&] { return trainer.run(reporter); });
   if (options.zone_timers == ops::ZoneTimers::kOn) reporter.message(zone_table(summary.seconds));
   print_summary(reporter, summary, options.data, device);
+  reporter.close_mlflow(summary.end == EndOfRun::kInterrupted ? MlflowRun::Status::kKilled
+                                                              : MlflowRun::Status::kFinished);
   return summary;
 }
 

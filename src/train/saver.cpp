@@ -84,6 +84,7 @@ void Saver::finish(Reporter& reporter) {
   const Outcome outcome = in_flight_.get();
   copies_.clear();
   tell(outcome, reporter);
+  if (saved_beside_ && outcome.error.empty()) saved_beside_(outcome.iteration);
 }
 
 }  // namespace primus::train

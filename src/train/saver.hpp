@@ -1,5 +1,6 @@
 #pragma once
 // Saves a run: in the step, or from copies while training goes on.
+#include <functional>
 #include <future>
 #include <memory>
 
@@ -31,6 +32,9 @@ class Saver {
   /// Wait for it.
   void finish(Reporter& reporter);
 
+  /// Called with the step of each save beside training that went well.
+  void when_saved_beside(std::function<void(std::int64_t)> call) { saved_beside_ = std::move(call); }
+
   /// Why the last save failed; nothing after one that went well, or before the first.
   const std::optional<std::string>& failure() const { return failure_; }
 
@@ -52,6 +56,7 @@ class Saver {
   std::vector<NamedTensor> copies_;  // of the save in flight
   std::future<Outcome> in_flight_;
   std::optional<std::string> failure_;
+  std::function<void(std::int64_t)> saved_beside_;
 };
 
 }  // namespace primus::train

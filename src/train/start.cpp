@@ -1,7 +1,9 @@
 #include "train/start.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 
 #include "checkpoint/checkpoint_reader.hpp"
 #include "checkpoint/damage.hpp"

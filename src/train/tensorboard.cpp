@@ -66,11 +66,15 @@ const std::string& prepared_folder(const TensorBoardOptions& options, const RunP
 
 }  // namespace
 
+std::string tensorboard_folder(const config::Experiment& experiment) {
+  return experiment.get_optional_string("tensorboard_dir")
+      .value_or((std::filesystem::path(experiment.run_folder()) / "tensorboard").string());
+}
+
 TensorBoardOptions tensorboard_options(const config::Experiment& experiment) {
   TensorBoardOptions options;
   if (experiment.get_bool("disable_tensorboard")) return options;
-  options.folder = experiment.get_optional_string("tensorboard_dir")
-                       .value_or((std::filesystem::path(experiment.run_folder()) / "tensorboard").string());
+  options.folder = tensorboard_folder(experiment);
   if (!experiment.is_null("tensorboard_dir")) options.owner = TensorBoardOptions::Owner::kOthers;
   options.interval = experiment.get_int("tensorboard_log_interval");
   options.queue_size = experiment.get_int("tensorboard_queue_size");
@@ -107,27 +111,26 @@ void TensorBoard::step(const IterationRecord& record) {
   values.add_both("grad-norm", record.grad_norm);
   if (record.num_zero_gradients) values.add_both("num-zeros", static_cast<double>(*record.num_zero_gradients));
   if (record.params_norm) values.add_both("params-norm", *record.params_norm);
+  if (record.largest_logit) values.add_both("max-attention-logit", *record.largest_logit);
   if (options_.memory == Series::kYes) {
     values.add("mem-reserved-bytes", static_cast<double>(record.reserved_bytes));
     values.add("mem-max-allocated-bytes", static_cast<double>(record.held_bytes));
   }
   values.add_both(options_.iteration_time, "iteration-time", record.elapsed_ms * 1e-3);
-  values.add("perf/throughput_tflops_per_gpu", record.tflops);
-  values.add("perf/tps_tokens_per_sec_per_gpu", record.tokens_per_s);
-  values.add("perf/iteration_time_ms", record.elapsed_ms);
+  for (const auto& [name, value] : named_speeds(record)) values.add(name, value);
   add_experts(record, options_.per_layer, values);
   values.write(file_);
 }
 
 void TensorBoard::evaluation(const EvaluationRecord& record) {
-  std::vector<std::string> over_steps = {scalar_value("lm loss validation", record.loss)};
-  std::vector<std::string> over_samples = {
-      scalar_value(std::string("lm loss validation") + kVersusSamples, record.loss)};
+  const std::string tag = "lm loss " + record.split;
+  std::vector<std::string> over_steps = {scalar_value(tag, record.loss)};
+  std::vector<std::string> over_samples = {scalar_value(tag + kVersusSamples, record.loss)};
   if (options_.perplexity == Series::kYes) {
     // Megatron's bound: beyond it nobody reads the number.
     const double perplexity = std::exp(std::min(record.loss, 20.0));
-    over_steps.push_back(scalar_value("lm loss validation ppl", perplexity));
-    over_samples.push_back(scalar_value(std::string("lm loss validation ppl") + kVersusSamples, perplexity));
+    over_steps.push_back(scalar_value(tag + " ppl", perplexity));
+    over_samples.push_back(scalar_value(tag + " ppl" + kVersusSamples, perplexity));
   }
   file_.add(record.iteration, over_steps);
   file_.add(record.consumed_samples, over_samples);

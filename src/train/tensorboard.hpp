@@ -30,7 +30,10 @@ struct RunPosition {
   std::int64_t consumed_samples = 0;
 };
 
-/// tensorboard_dir and the keys beside it; the run folder's `tensorboard` where no folder is named.
+/// tensorboard_dir; the run folder's `tensorboard` where none is named.
+std::string tensorboard_folder(const config::Experiment& experiment);
+
+/// The keys beside it.
 TensorBoardOptions tensorboard_options(const config::Experiment& experiment);
 
 class TensorBoard {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
+#include <limits>
 
 #include "base/files.hpp"
 #include "base/text.hpp"
@@ -21,6 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t kRank = 0;  // a run of one process
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -28,6 +32,16 @@ double seconds_since(Clock::time_point start) {
 std::string launchers_yaml(const std::string& run_folder) {
   const std::filesystem::path path = std::filesystem::path(run_folder) / checkpoint::kExperimentYaml;
   return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
+
+/// `finish` ends the recording. A trace that cannot be written is no reason to end the run.
+template <class Finish>
+void write_trace(Reporter& reporter, const Finish& finish) {
+  try {
+    if (const std::optional<std::string> path = finish()) reporter.message(fmt::format(" trace written: {}", *path));
+  } catch (const UserError& error) {
+    reporter.alarm(error.what());
+  }
 }
 
 /// Of the trained weights.
@@ -75,9 +89,13 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       flops_per_token_(model::flops_per_token(spec_).training() + model::mtp_training_flops_per_token(spec_)),
       experiment_json_(experiment.to_json()),
       experiment_yaml_(launchers_yaml(options_.run_folder)),
-      began_(Clock::now()) {
+      began_(Clock::now()),
+      profiler_(profile_options(experiment, kRank), device, kRank) {
   require_device_support(experiment, device);
   if (device.is_cuda()) options_.step.policy = model::gpu_policy(options_.step.policy);
+  // Logits are counted where weights may be clipped by them; beyond every bound nothing is clipped.
+  constexpr model::QkClip kCountOnly{.threshold = std::numeric_limits<double>::infinity(), .alpha = 0.5};
+  if (options_.largest_logit == RunOptions::LogLogits::kYes && !spec_.qk_clip) spec_.qk_clip = kCountOnly;
   // The data is opened first: a wrong path should not cost the time to make a model.
   source_ = std::make_shared<data::DataSource>(options_.data);
   const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
@@ -86,18 +104,10 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
     throw UserError("skip_train: there is nothing to do: eval_iters is 0", ExitCode::kWrongInput);
   }
   if (options_.eval_interval || options_.kind == RunKind::kEvaluation) {
-    if (source_->num_samples(data::Split::kValid) == 0) {
-      throw UserError(
-          "there is no validation data to evaluate on: give valid_data_path, a split with a second part, or "
-          "eval_iters: 0",
-          ExitCode::kWrongInput);
-    }
-    valid_batches_ = std::make_unique<data::BatchLoader>(
-        source_, data::Split::kValid,
-        data::BatchShape{.micro_batch_size = options_.evaluation.micro_batch_size, .data_parallel = {}},
-        data::Prefetch::kOff);
+    open_held_out();
   }
   saver_ = std::make_unique<Saver>(options_.save);
+  short_lived_ = std::make_unique<Saver>(short_lived_only(options_.save));
   parameters_ = std::make_unique<nn::ParameterStore>(model::training_parameters(spec_), options_.step.policy,
                                                      options_.seed, device_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
@@ -105,6 +115,76 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
   start_ = load_start(experiment, spec_,
                       {.parameters = *parameters_, .optimizer = *optimizer_, .runner = *runner_, .options = options_});
+  observers_ = std::make_unique<StepObservers>(experiment, *parameters_, static_cast<int>(spec_.num_layers()),
+                                               start_.position.iteration);
+  if (!options_.phases.empty()) enter_phase();
+}
+
+void Trainer::open_held_out() {
+  const data::BatchShape shape{.micro_batch_size = options_.evaluation.micro_batch_size, .data_parallel = {}};
+  const auto add = [&](std::string name, std::shared_ptr<const data::DataSource> source) {
+    if (source->num_samples(data::Split::kValid) == 0) {
+      throw UserError(
+          "there is no validation data to evaluate on: give valid_data_path, a split with a second part, or "
+          "eval_iters: 0",
+          ExitCode::kWrongInput);
+    }
+    auto batches = std::make_unique<data::BatchLoader>(source, data::Split::kValid, shape, data::Prefetch::kOff);
+    held_out_.push_back({std::move(name), std::move(source), std::move(batches)});
+  };
+  if (options_.validation_sets.empty()) return add("validation", source_);
+  for (const ValidationSet& set : options_.validation_sets) {
+    data::DataOptions alone = options_.data;
+    alone.train_data_path.clear();
+    alone.test_data_path.clear();
+    alone.valid_data_path = {set.prefix};
+    add("validation-" + set.name, std::make_shared<data::DataSource>(alone));
+  }
+}
+
+void Trainer::enter_phase() {
+  const std::int64_t now = options_.batch_sizes.samples_of(start_.position.iteration);
+  std::int64_t end = options_.batch_sizes.samples_of(options_.train_iters);
+  for (const std::int64_t last_step : options_.phases) {
+    const std::int64_t samples = options_.batch_sizes.samples_of(last_step);
+    if (samples <= now) phase_begin_ = samples;
+    if (samples > now) end = std::min(end, samples);
+  }
+  options_.data.requested.train = end - phase_begin_;
+  source_ = std::make_shared<data::DataSource>(options_.data);
+  const data::BatchShape shape{.micro_batch_size = options_.micro_batch_size, .data_parallel = {}};
+  train_batches_ = std::make_unique<data::BatchLoader>(source_, data::Split::kTrain, shape, data::Prefetch::kOn);
+}
+
+void Trainer::open_meter(Reporter& reporter) {
+  if (options_.energy == RunOptions::LogEnergy::kNo) return;
+  FoundMeter found = device_.is_cuda() ? gpu_meter() : processor_meter();
+  meter_ = std::move(found.meter);
+  if (!meter_) reporter.message(fmt::format("note: log_energy: {}: no energy is logged", found.why_not));
+}
+
+ProgressPoint Trainer::progress_point(std::int64_t iteration, std::int64_t consumed_samples) const {
+  const auto tokens = static_cast<double>(consumed_samples * options_.seq_length);
+  return {.iteration = iteration, .num_flops = tokens * static_cast<double>(flops_per_token_), .num_tokens = tokens};
+}
+
+void Trainer::tell_progress_file(Reporter& reporter, const std::function<void(const ProgressLog&)>& tell) const {
+  if (!progress_file_) return;
+  try {
+    tell(*progress_file_);
+  } catch (const UserError& error) {
+    reporter.alarm(fmt::format("ERROR: {}; training goes on", error.what()));
+  }
+}
+
+void Trainer::open_progress_file(Reporter& reporter) {
+  if (options_.progress_file == RunOptions::LogProgress::kNo || !saver_->is_on()) return;
+  const Position& position = start_.position;
+  progress_file_ = std::make_unique<ProgressLog>(
+      *options_.save.folder, 1, progress_point(position.iteration, position.consumed_samples), std::time(nullptr));
+  saver_->when_saved_beside([this, &reporter](std::int64_t iteration) {
+    tell_progress_file(reporter, [&](const ProgressLog& log) { log.saved_beside(iteration, std::time(nullptr)); });
+  });
 }
 
 Trainer::~Trainer() = default;
@@ -139,11 +219,12 @@ std::optional<std::string> Trainer::outlier(double loss, double grad_norm) {
   return text;
 }
 
-void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates) {
+void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+                     nn::Observer* observer) {
   const std::int64_t num_micro_batches = options_.batch_sizes.at(consumed_samples) / options_.micro_batch_size;
-  const StepBatches batches =
-      to_tensors(train_batches_->step({.consumed_samples = consumed_samples, .num_micro_batches = num_micro_batches}),
-                 ops::to_aten(options_.step.policy.statistics), device_, depth_options());
+  const StepBatches batches = to_tensors(train_batches_->step({.consumed_samples = consumed_samples - phase_begin_,
+                                                               .num_micro_batches = num_micro_batches}),
+                                         ops::to_aten(options_.step.policy.statistics), device_, depth_options());
   const auto suspicion = [&](double loss, double grad_norm) {
     const auto jump = outlier(loss, grad_norm);
     return std::isfinite(loss) && std::isfinite(grad_norm) ? jump : "loss or gradients are not finite";
@@ -154,32 +235,49 @@ void Trainer::submit(std::int64_t iteration, std::int64_t consumed_samples, cons
                                                                 .first_sample = consumed_samples,
                                                                 .rates = rates,
                                                                 .step = iteration,
+                                                                .observer = observer,
                                                                 .suspicion = suspicion});
 }
 
-std::optional<EvaluationRecord> Trainer::evaluate(std::int64_t iteration, std::int64_t consumed_samples) {
+std::optional<EvaluationRecord> Trainer::evaluate(HeldOut& held_out, std::int64_t iteration,
+                                                  std::int64_t consumed_samples) {
   const Clock::time_point start = Clock::now();
   double loss_sum = 0.0;
   double num_tokens = 0.0;
   // Always the same samples, from the split's beginning: evaluations of one run can be compared.
   const EvaluationOptions& evaluation = options_.evaluation;
   const std::int64_t num_samples = evaluation.extent == EvaluationOptions::Extent::kWholeSplit
-                                       ? source_->num_samples(data::Split::kValid)
+                                       ? held_out.source->num_samples(data::Split::kValid)
                                        : options_.eval_iters * evaluation.global_batch_size;
   const std::int64_t size = evaluation.micro_batch_size;  // samples beyond the last whole one are left out
   for (std::int64_t first = 0; first + size <= num_samples; first += size) {
     if (pending_interrupt() != 0) return std::nullopt;
-    const StepBatches batches = to_tensors(valid_batches_->step({.consumed_samples = first, .num_micro_batches = 1}),
+    const StepBatches batches = to_tensors(held_out.batches->step({.consumed_samples = first, .num_micro_batches = 1}),
                                            ops::to_aten(options_.step.policy.statistics), device_, {});
     loss_sum += runner_->evaluate(batches.micro_batches.front(), size);
     num_tokens += batches.num_tokens;
   }
   return EvaluationRecord{.iteration = iteration,
                           .consumed_samples = consumed_samples,
-                          .split = "validation",
+                          .split = held_out.name,
                           .loss = loss_sum / std::max(num_tokens, 1.0),
                           .num_tokens = static_cast<std::int64_t>(num_tokens),
                           .elapsed_ms = seconds_since(start) * 1e3};
+}
+
+std::optional<double> Trainer::evaluate_all(Reporter& reporter, std::int64_t iteration, std::int64_t consumed_samples) {
+  EvaluationRecord together{
+      .iteration = iteration, .consumed_samples = consumed_samples, .split = "validation-aggregated"};
+  for (HeldOut& held_out : held_out_) {
+    const auto evaluation = evaluate(held_out, iteration, consumed_samples);
+    if (!evaluation) return std::nullopt;
+    reporter.evaluation(*evaluation);
+    together.loss += evaluation->loss / static_cast<double>(held_out_.size());
+    together.num_tokens += evaluation->num_tokens;
+    together.elapsed_ms += evaluation->elapsed_ms;
+  }
+  if (held_out_.size() > 1) reporter.evaluation(together);
+  return together.loss;
 }
 
 void Trainer::report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const {
@@ -210,6 +308,7 @@ IterationRecord Trainer::record(const Submitted& step, const Interval& interval,
                          .mtp_losses = good > 0 ? interval.mtp_sums : last.mtp_losses,
                          .load_balancing_loss = std::nullopt,
                          .z_loss = std::nullopt,
+                         .largest_logit = std::nullopt,
                          .loss_scale = last.loss_scale,
                          .grad_norm = last.grad_norm,
                          .num_skipped = interval.num_skipped,
@@ -222,6 +321,7 @@ IterationRecord Trainer::record(const Submitted& step, const Interval& interval,
   }
   if (spec_.moe && spec_.moe->router.losses.has_balance()) record.load_balancing_loss = last.load_balancing_loss;
   if (spec_.moe && spec_.moe->router.losses.z != 0.0) record.z_loss = last.z_loss;
+  if (options_.largest_logit == RunOptions::LogLogits::kYes) record.largest_logit = last.largest_logit;
   if (options_.params_norm == RunOptions::LogNorm::kYes) record.params_norm = parameters_norm(*parameters_);
   if (options_.gradient_zeros == RunOptions::LogZeros::kYes)
     record.num_zero_gradients = num_zero_gradients(*parameters_);
@@ -269,10 +369,19 @@ void Trainer::count(const engine::StepResult& result, const Interval& step, Prog
   }
 }
 
+void Trainer::add_energy(IterationRecord& record) {
+  const auto joules = meter_ ? meter_->joules() : std::nullopt;
+  if (!joules || energy_.num_steps == 0) return;
+  record.energy_j = (*joules - energy_.joules) / static_cast<double>(energy_.num_steps);
+  record.power_w = (*joules - energy_.joules) / energy_.seconds;
+  energy_ = {.joules = *joules};
+}
+
 std::optional<EndOfRun> Trainer::end_after(std::int64_t iteration) const {
   if (pending_interrupt() != 0) return EndOfRun::kInterrupted;
   if (iteration == options_.train_iters) return EndOfRun::kAllSteps;
   if (options_.exit_interval && iteration % *options_.exit_interval == 0) return EndOfRun::kExitInterval;
+  if (std::ranges::find(options_.phases, iteration) != options_.phases.end()) return EndOfRun::kEndOfPhase;
   if (options_.exit_after_s && seconds_since(began_) > *options_.exit_after_s) return EndOfRun::kExitDuration;
   return std::nullopt;
 }
@@ -305,29 +414,38 @@ void Trainer::save_if_due(Reporter& reporter, std::int64_t iteration, const Prog
   if (saver_->is_on() && (at_end || saver_->is_due(iteration))) {
     saver_->save(state_tensors(*parameters_, *optimizer_, options_.save.optimizer), content(iteration, progress),
                  end ? Saver::When::kNow : Saver::When::kAsConfigured, reporter);
+    const bool is_beside = !end && options_.save.writing == SaveOptions::Writing::kBesideTraining;
+    if (is_beside || !saver_->failure()) {
+      const auto writing = is_beside ? ProgressLog::Writing::kBesideTraining : ProgressLog::Writing::kInStep;
+      tell_progress_file(reporter, [&](const ProgressLog& log) {
+        log.saved(progress_point(iteration, progress.consumed_samples), writing, std::time(nullptr));
+      });
+    }
+  } else if (!end && short_lived_->is_due(iteration)) {
+    short_lived_->save(state_tensors(*parameters_, *optimizer_, options_.save.optimizer), content(iteration, progress),
+                       Saver::When::kAsConfigured, reporter);
   }
-  if (end) saver_->finish(reporter);
+  short_lived_->poll(reporter);
+  if (!end) return;
+  saver_->finish(reporter);
+  short_lived_->finish(reporter);
 }
 
 void Trainer::evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress,
                               std::optional<EndOfRun>& end) {
-  if (!valid_batches_ || end == EndOfRun::kInterrupted || !(is_evaluation_due(iteration) || end)) return;
-  const auto evaluation = evaluate(iteration, progress.consumed_samples);
-  if (!evaluation) {
+  if (held_out_.empty() || end == EndOfRun::kInterrupted || !(is_evaluation_due(iteration) || end)) return;
+  const auto loss = evaluate_all(reporter, iteration, progress.consumed_samples);
+  if (!loss) {
     end = EndOfRun::kInterrupted;
     return;
   }
-  progress.summary.valid_loss = evaluation->loss;
-  reporter.evaluation(*evaluation);
+  progress.summary.valid_loss = loss;
 }
 
 RunSummary Trainer::run_evaluation(Reporter& reporter) {
   RunSummary summary;
-  const auto evaluation = evaluate(start_.position.iteration, start_.position.consumed_samples);
-  summary.end = evaluation ? EndOfRun::kEvaluated : EndOfRun::kInterrupted;
-  if (!evaluation) return summary;
-  summary.valid_loss = evaluation->loss;
-  reporter.evaluation(*evaluation);
+  summary.valid_loss = evaluate_all(reporter, start_.position.iteration, start_.position.consumed_samples);
+  summary.end = summary.valid_loss ? EndOfRun::kEvaluated : EndOfRun::kInterrupted;
   return summary;
 }
 
@@ -369,10 +487,14 @@ void Trainer::settle(Reporter& reporter, Progress& progress, std::optional<EndOf
   const Interval this_step = interval_of(result, seconds_since(std::max(step.start, settled_)), step.batch_size);
   settled_ = Clock::now();
   count(result, this_step, progress);
+  energy_.seconds += this_step.seconds;
+  ++energy_.num_steps;
   if (reporter.wants_step(iteration)) reporter.step(record(step, this_step, result));
   if (iteration % options_.log_interval == 0 || end) {
     summary.peak_bytes = std::max(summary.peak_bytes, ops::device_memory(device_).peak_bytes);
-    reporter.iteration(record(step, progress.interval, result));
+    IterationRecord whole = record(step, progress.interval, result);
+    add_energy(whole);
+    reporter.iteration(whole);
   }
   if (options_.memory_interval && iteration % *options_.memory_interval == 0)
     reporter.message(memory_line(iteration, ops::device_memory(device_)));
@@ -388,14 +510,19 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
                  .rates = rates(progress.schedule_samples),
                  .batch_size = options_.batch_sizes.at(progress.consumed_samples),
                  .start = Clock::now()};
-  submit(iteration, progress.consumed_samples, step.rates);
+  const auto alarm = [&](const std::string& message) { reporter.alarm(message); };
+  nn::Observer* observer = observers_->begin(iteration - 1, alarm);
+  profiler_.begin_step(iteration - 1);
+  submit(iteration, progress.consumed_samples, step.rates, observer);
+  write_trace(reporter, [&] { return profiler_.end_step(); });
+  if (observer != nullptr) observers_->finish(alarm);
   progress.consumed_samples += step.batch_size;
   progress.schedule_samples += step.batch_size;
   step.consumed_samples = progress.consumed_samples;
   submitted_.push_back(step);
   const bool is_later = device_.is_cuda() && options_.read_back == RunOptions::ReadBack::kOneStepLater;
   // Who evaluates or saves must know the steps before.
-  const bool is_boundary = is_evaluation_due(iteration) || saver_->is_due(iteration);
+  const bool is_boundary = is_evaluation_due(iteration) || saver_->is_due(iteration) || short_lived_->is_due(iteration);
   if (is_later && submitted_.size() > 1) settle(reporter, progress, std::nullopt);
   end = end_after(iteration);
   if (!is_later || is_boundary || end) settle(reporter, progress, end);
@@ -403,6 +530,8 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
 
 RunSummary Trainer::run(Reporter& reporter) {
   if (options_.kind == RunKind::kEvaluation) return run_evaluation(reporter);
+  open_meter(reporter);
+  open_progress_file(reporter);
   Progress progress;
   progress.interval = start_.position.log_interval;
   progress.consumed_samples = start_.position.consumed_samples;
@@ -421,6 +550,7 @@ RunSummary Trainer::run(Reporter& reporter) {
     evaluate_if_due(reporter, iteration, progress, end);
     save_if_due(reporter, iteration, progress, end);
   }
+  write_trace(reporter, [&] { return profiler_.finish(); });
   summary.end = end.value_or(EndOfRun::kAllSteps);
   summary.failed_save = saver_->failure();
   if (progress.measured_samples > 0) {

@@ -2,20 +2,25 @@
 // The training loop: data, steps, evaluation, records, summary.
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 
 #include "data/batch_loader.hpp"
 #include "train/batches.hpp"
+#include "train/energy_meter.hpp"
 #include "train/options.hpp"
 #include "train/outlier_watch.hpp"
+#include "train/profiler.hpp"
+#include "train/progress_log.hpp"
 #include "train/reporter.hpp"
 #include "train/saver.hpp"
 #include "train/start.hpp"
+#include "train/step_observers.hpp"
 
 namespace primus::train {
 
-enum class EndOfRun { kAllSteps, kExitInterval, kExitDuration, kInterrupted, kEvaluated };
+enum class EndOfRun { kAllSteps, kExitInterval, kExitDuration, kEndOfPhase, kInterrupted, kEvaluated };
 
 /// How a run went.
 struct RunSummary {
@@ -23,7 +28,7 @@ struct RunSummary {
   std::int64_t num_iterations = 0;
   double first_loss = 0.0;
   double last_loss = 0.0;
-  std::optional<double> valid_loss;  // the last evaluation's
+  std::optional<double> valid_loss;  // the last evaluation's, of several sets the mean
   double seconds = 0.0;              // of training steps
   double tokens_per_s = 0.0;         // harmonic mean, warm-up steps left out
   std::int64_t num_skipped = 0;
@@ -52,7 +57,25 @@ class Trainer {
  private:
   using Interval = checkpoint::TrainingState::LogInterval;  // sums since the last record
   struct Progress;
+  /// Held-out data that is evaluated by itself.
+  struct HeldOut {
+    std::string name;
+    std::shared_ptr<const data::DataSource> source;
+    std::unique_ptr<data::BatchLoader> batches;
+  };
+  /// What the energy meter said at the last record, and the steps since.
+  struct Energy {
+    double joules = 0.0;
+    double seconds = 0.0;
+    std::int64_t num_steps = 0;
+  };
 
+  void open_held_out();
+  /// The data of the phase in which the run begins (phase_transition_iterations): its samples alone, from its first.
+  void enter_phase();
+  void open_meter(Reporter& reporter);
+  void open_progress_file(Reporter& reporter);
+  ProgressPoint progress_point(std::int64_t iteration, std::int64_t consumed_samples) const;
   /// The rates of a step that begins after `samples` (of the schedule: skipped steps do not count).
   engine::StepRates rates(std::int64_t samples) const;
   DepthOptions depth_options() const;
@@ -64,7 +87,8 @@ class Trainer {
     std::int64_t consumed_samples = 0;  // this step's included
     std::chrono::steady_clock::time_point start;
   };
-  void submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates);
+  void submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
+              nn::Observer* observer);
   const schedule::Schedule& schedule_of(std::int64_t num_micro_batches);
   RunSummary run_evaluation(Reporter& reporter);
   /// Takes the result of the oldest submitted step, and makes its records; `end`: the run ends with it.
@@ -77,19 +101,23 @@ class Trainer {
   std::optional<std::string> outlier(double loss, double grad_norm);
   void report_rerun(Reporter& reporter, const engine::RerunVerdict& verdict, std::int64_t iteration) const;
   /// Nothing if a signal came in between.
-  std::optional<EvaluationRecord> evaluate(std::int64_t iteration, std::int64_t consumed_samples);
-  /// Of the steps in `interval`; `last` and `learning_rate` are the last one's.
+  std::optional<EvaluationRecord> evaluate(HeldOut& held_out, std::int64_t iteration, std::int64_t consumed_samples);
+  /// All held-out sets, and with several their mean. Nothing if a signal came in between.
+  std::optional<double> evaluate_all(Reporter& reporter, std::int64_t iteration, std::int64_t consumed_samples);
+  /// Of the steps in `interval`; `step` and its result `last` are the newest one's.
   IterationRecord record(const Submitted& step, const Interval& interval, const engine::StepResult& last) const;
   /// The interval that one step makes.
   static Interval interval_of(const engine::StepResult& result, double seconds, std::int64_t batch_size);
   /// Throws, or tells that the step was left out, as the experiment says.
   void report_nonfinite(Reporter& reporter, const engine::StepResult& result, std::int64_t iteration) const;
   void count(const engine::StepResult& result, const Interval& step, Progress& progress) const;
+  void add_energy(IterationRecord& record);
   /// Why the run ends after this iteration, if it does.
   std::optional<EndOfRun> end_after(std::int64_t iteration) const;
   /// Evaluates if it is time to; an end that a signal brings meanwhile is put into `end`.
   void evaluate_if_due(Reporter& reporter, std::int64_t iteration, Progress& progress, std::optional<EndOfRun>& end);
   void save_if_due(Reporter& reporter, std::int64_t iteration, const Progress& progress, std::optional<EndOfRun> end);
+  void tell_progress_file(Reporter& reporter, const std::function<void(const ProgressLog&)>& tell) const;
   checkpoint::CheckpointContent content(std::int64_t iteration, const Progress& progress) const;
 
   at::Device device_;
@@ -97,6 +125,10 @@ class Trainer {
   model::ModelSpec spec_;
   std::int64_t flops_per_token_;
   std::unique_ptr<Saver> saver_;
+  std::unique_ptr<Saver> short_lived_;
+  std::unique_ptr<ProgressLog> progress_file_;
+  std::unique_ptr<EnergyMeter> meter_;
+  Energy energy_;
   std::unique_ptr<nn::ParameterStore> parameters_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<engine::Optimizer> optimizer_;
@@ -105,6 +137,8 @@ class Trainer {
   std::string experiment_json_;
   std::string experiment_yaml_;  // as the launcher wrote it; empty without a launcher
   std::chrono::steady_clock::time_point began_;
+  Profiler profiler_;
+  std::unique_ptr<StepObservers> observers_;
   std::deque<Submitted> submitted_;
   std::chrono::steady_clock::time_point settled_;         // when the last result was taken
   std::map<std::int64_t, schedule::Schedule> schedules_;  // by number of micro-batches
@@ -112,7 +146,8 @@ class Trainer {
   OutlierWatch gradient_watch_{"gradient norm"};
   std::shared_ptr<const data::DataSource> source_;
   std::unique_ptr<data::BatchLoader> train_batches_;
-  std::unique_ptr<data::BatchLoader> valid_batches_;
+  std::int64_t phase_begin_ = 0;  // samples before the phase
+  std::vector<HeldOut> held_out_;
 };
 
 }  // namespace primus::train

@@ -19,20 +19,15 @@ constexpr double kTop = 74.0;
 constexpr double kLabelSize = 13.0;
 constexpr double kValueRoom = 64.0;
 
-constexpr std::string_view kStyle = R"(
-  text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; font-size: 13px; fill: #1f2328; }
-  .title { font-size: 19px; font-weight: 600; }
-  .small { fill: #59636e; }
-  .paper { fill: #ffffff; }
-  .tick { fill: #59636e; font-variant-numeric: tabular-nums; }
+// What is beside picture_style's rules.
+constexpr std::string_view kLight = R"(  .tick { fill: #59636e; font-variant-numeric: tabular-nums; }
   .value { font-weight: 600; font-variant-numeric: tabular-nums; }
   .grid { stroke: #e3e6ea; stroke-width: 1; }
   .floor { stroke: #8b949e; stroke-width: 0.8; }
   .held { fill: #d55e00; fill-opacity: 0.55; stroke: #a34700; stroke-width: 0.8; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; } .small { fill: #9da7b3; } .paper { fill: #0d1117; } .tick { fill: #9da7b3; } .grid { stroke: #262c36; }
+)";
+constexpr std::string_view kDark = R"( .tick { fill: #9da7b3; } .grid { stroke: #262c36; }
     .floor { stroke: #6e7681; } .held { fill: #e8711a; stroke: #ff9248; }
-  }
 )";
 
 class Picture {
@@ -55,7 +50,7 @@ class Picture {
     write(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n<style>{3}</style>\n",
-        kWidth, bottom + 52.0, escaped(timeline_.title), kStyle);
+        kWidth, bottom + 52.0, escaped(timeline_.title), picture_style(kLight, kDark));
     write("<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n");
     write("<text class=\"title\" x=\"{:.0f}\" y=\"34\">{}</text>\n", kMargin, escaped(timeline_.title));
     write("<text class=\"small\" x=\"{:.0f}\" y=\"55\">{}</text>\n", kMargin, escaped(timeline_.subtitle));

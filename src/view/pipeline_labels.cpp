@@ -18,11 +18,6 @@ std::string amount(double value, const std::string& unit) {
 
 }  // namespace
 
-std::string counted(int count, std::string_view noun) {
-  const std::string_view plural = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
-  return fmt::format("{} {}{}", format_count(count), noun, plural);
-}
-
 std::string figure(double value) {
   const double size = std::abs(value);
   if (size >= 1e15) return fmt::format("{:.4g}", value);
@@ -38,7 +33,7 @@ std::string memory_figure(double amount, const std::string& unit) {
 }
 
 std::string chart_facts(const PipelineChart& chart, const PipelinePicture& picture) {
-  std::string text = counted(static_cast<int>(chart.ranks.size()), "rank");
+  std::string text = counted(std::ssize(chart.ranks), "rank");
   if (chart.num_chunks > 1) text += fmt::format(", {} chunks each", chart.num_chunks);
   text += fmt::format(", {}; step {} {}; mean bubble {:.2f} %", counted(chart.num_micro_batches, "micro-batch"),
                       figure(chart.step), picture.time_unit, 100.0 * chart.mean_bubble());

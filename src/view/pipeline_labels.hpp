@@ -14,9 +14,6 @@ std::string figure(double value);
 /// What a rank holds: two decimals of a size in bytes, so that a column's points stand below each other.
 std::string memory_figure(double amount, const std::string& unit);
 
-/// "3 ranks", "1 rank", "2 micro-batches".
-std::string counted(int count, std::string_view noun);
-
 /// "8 ranks, 2 chunks each, 32 micro-batches; step 319.5 forwards; mean bubble 9.86 %; ..."
 std::string chart_facts(const PipelineChart& chart, const PipelinePicture& picture);
 

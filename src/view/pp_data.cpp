@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
 #include "base/visible.hpp"
 #include "schedule/algorithms.hpp"
 #include "view/pipeline_labels.hpp"

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/text.hpp"
 #include "view/pipeline_labels.hpp"
 
 namespace primus::view {

@@ -21,20 +21,15 @@ constexpr double kLegendLine = 22.0;
 constexpr double kValueRoom = 64.0;   // behind the longest bar
 constexpr double kSeamedWidth = 3.0;  // a seam would swallow narrower parts
 
-constexpr std::string_view kStyle = R"(
-  text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; font-size: 13px; fill: #1f2328; }
-  .title { font-size: 19px; font-weight: 600; }
-  .small { fill: #59636e; }
-  .paper { fill: #ffffff; }
-  .tick { fill: #59636e; font-variant-numeric: tabular-nums; }
+// What is beside picture_style's rules.
+constexpr std::string_view kLight = R"(  .tick { fill: #59636e; font-variant-numeric: tabular-nums; }
   .value { font-weight: 600; font-variant-numeric: tabular-nums; }
   .grid { stroke: #e3e6ea; stroke-width: 1; }
   .limit { stroke: #1f2328; stroke-width: 1.6; stroke-dasharray: 7 4; }
   .limit-label { font-weight: 600; stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round; paint-order: stroke; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; } .small { fill: #9da7b3; } .paper { fill: #0d1117; } .tick { fill: #9da7b3; } .grid { stroke: #262c36; }
+)";
+constexpr std::string_view kDark = R"( .tick { fill: #9da7b3; } .grid { stroke: #262c36; }
     .limit { stroke: #e6edf3; } .limit-label { stroke: #0d1117; }
-  }
 )";
 
 double sum_of(const StackedBar& bar) {
@@ -81,7 +76,7 @@ class Picture {
     return fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n<desc>{3}</desc>\n<style>{4}{5}</style>\n",
-        kWidth, height, escaped(chart_.title), escaped(description()), kStyle, bar_colours());
+        kWidth, height, escaped(chart_.title), escaped(description()), picture_style(kLight, kDark), bar_colours());
   }
 
   /// What a reader who does not see the picture is told.

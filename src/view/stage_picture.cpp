@@ -22,24 +22,19 @@ constexpr double kBarRoom = 232.0;  // of one column of bars with its numbers
 constexpr double kLabelSize = 13.0;
 constexpr double kChunkGap = 9.0;
 
-constexpr std::string_view kStyle = R"(
-  text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; font-size: 13px; fill: #1f2328; }
-  .title { font-size: 19px; font-weight: 600; }
-  .small { fill: #59636e; }
-  .paper { fill: #ffffff; }
-  .value { font-variant-numeric: tabular-nums; }
+// What is beside picture_style's rules.
+constexpr std::string_view kLight = R"(  .value { font-variant-numeric: tabular-nums; }
   .block { stroke: #ffffff; stroke-width: 1; }
   .number { font-size: 10px; }
   .on-dark { fill: #ffffff; } .on-light { fill: #1f2328; }
   .embedding { fill: #084c77; } .dense { fill: #7cc4ee; } .moe { fill: #f5b85a; } .depth { fill: #b0528a; } .output { fill: #d55e00; }
   .bar { fill: #9aa4ae; } .most { fill: #59636e; }
   .mean { stroke: #1f2328; stroke-width: 1; stroke-dasharray: 3 3; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; } .small { fill: #9da7b3; } .paper { fill: #0d1117; } .block { stroke: #0d1117; }
+)";
+constexpr std::string_view kDark = R"( .block { stroke: #0d1117; }
     .on-dark { fill: #ffffff; } .on-light { fill: #0d1117; }
     .embedding { fill: #155f8f; } .moe { fill: #f0b04f; } .depth { fill: #c96ba4; } .output { fill: #e8711a; }
     .bar { fill: #6e7681; } .most { fill: #b1bac4; } .mean { stroke: #e6edf3; }
-  }
 )";
 
 struct KindText {
@@ -96,7 +91,7 @@ class Picture {
     write(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n<style>{3}</style>\n",
-        width_, height, escaped(picture_.title), kStyle);
+        width_, height, escaped(picture_.title), picture_style(kLight, kDark));
     write("<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n");
     write("<text class=\"title\" x=\"{:.0f}\" y=\"34\">{}</text>\n", kMargin, escaped(picture_.title));
     write("<text class=\"small\" x=\"{:.0f}\" y=\"55\">{}</text>\n", kMargin,

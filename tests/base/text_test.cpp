@@ -12,6 +12,20 @@ namespace {
 
 using testing::ElementsAre;
 
+TEST(Text, Counted) {
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(1, "micro-batch"), "1 micro-batch");
+  EXPECT_EQ(counted(2000, "micro-batch"), "2,000 micro-batches");
+}
+
+TEST(Text, FieldsOfCommaSeparatedValues) {
+  EXPECT_EQ(csv_field("plain text"), "plain text");
+  EXPECT_EQ(csv_field("a,b"), "\"a,b\"");
+  EXPECT_EQ(csv_field("two\nlines"), "\"two\nlines\"");
+  EXPECT_EQ(csv_field("say \"so\""), "\"say \"\"so\"\"\"");
+  EXPECT_EQ(csv_quoted("a"), "\"a\"");
+}
+
 TEST(Text, Bytes) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");

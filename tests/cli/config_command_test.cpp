@@ -30,10 +30,6 @@ Json json_of(Words words, int code = 0) {
   return Json::parse(result.out);
 }
 
-void expect_holds(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-}
-
 TEST(ConfigShow, IsAnExperimentThatResolvesToTheSame) {
   const ProgramResult shown = config({"show", "--config", kQuickstart, "--lr", "3e-4"});
   ASSERT_EQ(shown.code, 0) << shown.err;

@@ -15,10 +15,6 @@ using Environment = std::map<std::string, std::string>;
 const std::string kRoot = PRIMUS_SOURCE_DIR;
 const std::string kQuickstart = kRoot + "/examples/quickstart/deepseek_v2_tiny.yaml";
 
-void expect_holds(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-}
-
 class LaunchFaults : public testing::Test {
  protected:
   LaunchFaults() {

@@ -151,6 +151,10 @@ ProgramResult run_program(const std::vector<std::string>& words, const std::stri
   return Program(words, working_folder, environment).wait();
 }
 
+void expect_holds(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
 void expect_within(double bound_ms, const std::vector<std::string>& words, const std::string& working_folder) {
   std::string command;
   for (const std::string& word : words) command += word + " ";

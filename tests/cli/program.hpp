@@ -55,6 +55,9 @@ ProgramResult run_program(const std::vector<std::string>& words, const std::stri
 /// Every command, as the program's own help lists them: {"config", "show"}.
 std::vector<std::vector<std::string>> all_commands();
 
+/// Fails for each part that the text does not hold.
+void expect_holds(const std::string& text, const std::vector<std::string>& parts);
+
 /// Fails where the program needs longer than this: the best of several runs. On a machine that is busy with other work,
 /// wall time tells of that work; there the processor's time alone must keep the bound.
 void expect_within(double bound_ms, const std::vector<std::string>& words, const std::string& working_folder = "/tmp");

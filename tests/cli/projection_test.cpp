@@ -29,10 +29,6 @@ Json json_of(Words words) {
   return Json::parse(result.out);
 }
 
-void expect_holds(const std::string& text, const Words& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-}
-
 const Words kMemory1T = {"projection", "memory", "--config", k1T, "--world-size", "768"};
 
 TEST(ProjectionMemory, TellsStagesContributorsAndWhatWouldHelp) {

@@ -17,10 +17,6 @@ using Words = std::vector<std::string>;
 const std::string kRoot = PRIMUS_SOURCE_DIR;
 const std::string kQuickstart = kRoot + "/examples/quickstart/deepseek_v2_tiny.yaml";
 
-void expect_holds(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-}
-
 class Surroundings : public testing::Test {
  protected:
   ProgramResult run(const Words& words) const { return run_program(words, folder_.path().string(), environment_); }

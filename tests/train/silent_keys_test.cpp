@@ -73,7 +73,7 @@ std::vector<Base> bases() {
               "--moe_router_force_load_balancing", "--recompute_granularity=full", "--recompute_method=block",
               "--recompute_num_layers=1", "--use_precision_aware_optimizer", "--exp_avg_dtype=bf16",
               "--decoupled_lr=0.01", "--weight_decay_incr_style=linear", "--start_weight_decay=0.0",
-              "--end_weight_decay=0.1", "--padded_vocab_size=131200"}})},
+              "--end_weight_decay=0.1", "--padded_vocab_size=131200", "--moe_routing_trace_path=there"}})},
       {"experts balanced by quantiles", "language_model",
        with({rotated,
              experts,
@@ -97,8 +97,16 @@ std::vector<Base> bases() {
        "deepseek_v2_tiny",
        {"--train_iters=null", "--train_samples=64", "--micro_batch_size=2", "--global_batch_size=8",
         "--encoder_seq_length=32", "--lr_warmup_iters=0", "--lr_warmup_samples=8", "--mock_data", "--rope_type=rope",
-        "--lr_decay_style=WSD", "--lr_wsd_decay_samples=8"}},
-      {"one data set", "language_model", with({files, {"--data_path=FOLDER/a"}})},
+        "--profile", "--use_pytorch_profiler", "--profile_step_start=1", "--lr_decay_style=WSD",
+        "--lr_wsd_decay_samples=8"}},
+      {"several held-out sets", "language_model",
+       with({files,
+             {"--train_data_path=FOLDER/a", "--valid_data_path=[FOLDER/a,FOLDER/b]", "--multiple_validation_sets",
+              "--eval_iters=2", "--disable_mlflow=false", "--profile", "--use_pytorch_profiler",
+              "--non_persistent_save_interval=4", "--non_persistent_ckpt_type=global",
+              "--non_persistent_global_ckpt_dir=there"}})},
+      {"one data set", "language_model",
+       with({files, {"--data_path=FOLDER/a", "--non_persistent_save_interval=4", "--non_persistent_ckpt_type=local"}})},
       {"data by part", "language_model", with({files, {"--train_data_path=FOLDER/a"}})},
       {"data named by a file", "language_model", with({files, {"--data_args_path=FOLDER/a.txt"}})},
       {"data by part, named by a file", "language_model", with({files, {"--per_split_data_args_path=FOLDER/a.json"}})},
@@ -116,6 +124,8 @@ Words candidates(const Key& key, const config::Value& now) {
       {"window_attn_skip_freq", {"2", "[1,1,0,1]"}},
       {"no_rope_freq", {"2", "[1,1,0,1]"}},
       {"moe_aux_loss_coeff", {"0.125"}},
+      {"profile_ranks", {"[]"}},
+      {"profile_step_start", {"2"}},
       {"rampup_batch_size", {"[2,2,8]"}},
       {"iterations_to_skip", {"[3]"}},
       {"step_batch_size_schedule", {"0:2 256:4"}},
@@ -145,6 +155,8 @@ Words candidates(const Key& key, const config::Value& now) {
       {"data_args_path", {"FOLDER/b.txt"}},
       {"per_split_data_args_path", {"FOLDER/b.json"}},
       {"vocab_file", {"FOLDER/larger_vocab.json"}},
+      {"validation_set_names", {"[one,two]"}},
+      {"phase_transition_iterations", {"8,16"}},
   };
   Words words;
   if (const auto special = kSpecial.find(key.name); special != kSpecial.end()) return special->second;
@@ -177,6 +189,7 @@ const std::map<std::string_view, std::string_view> kAskForNothing = {
     {"--rope_type=rope", "rope_type null is rope"},
     {"--rope_type=yarn", "rope_type null is yarn beside latent attention"},
     {"--optimizer=dist_muon", "muon on one process"},
+    {"--non_persistent_ckpt_type=global", "both kinds lie in the same folder unless one is named"},
     {"--mtp_layer_type=mirror_last", "always so"},
     {"--add_qkv_bias=true", "beside add_bias_linear"},
     {"--openai_gelu=true", "beside bias_gelu_fusion"},
@@ -191,15 +204,27 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 /// Keys whose working values do the same, that are only checked, or that act on what a checkpoint on the disk holds
 /// (tests/config/checkpoint_settings_test.cpp), on a tokenizer's file (tests/data/tokenizers) or on a GPU
 /// (tests/engine), none of which these experiments have.
+const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
+                                                    "use_precision_aware_optimizer",
+                                                    "moe_token_dispatcher_type",
+                                                    "merge_file",
+                                                    "mtp_layer_type",
+                                                    "decrease_batch_size_if_needed",
+                                                    "auto_continue_train",
+                                                    "use_checkpoint_args",
+                                                    "use_mp_args_from_checkpoint_args",
+                                                    "use_tokenizer_model_from_checkpoint_args",
+                                                    "tiktoken_pattern",
+                                                    "tiktoken_num_special_tokens",
+                                                    "tiktoken_special_tokens",
+                                                    "special_tokens",
+                                                    "turbo_sync_free_moe_stage",
+                                                    "use_pytorch_profiler"};
+
 bool can_act(const Key& key) {
   const bool has_one_value =
       !key.working.empty() && (key.working.find('|') == std::string_view::npos || key.working == "null|1");
-  return key.state == KeyState::kWorks && !has_one_value && key.name != "optimizer_cpu_offload" &&
-         key.name != "use_precision_aware_optimizer" && key.name != "moe_token_dispatcher_type" &&
-         key.name != "merge_file" && key.name != "mtp_layer_type" && key.name != "decrease_batch_size_if_needed" &&
-         key.name != "auto_continue_train" && key.name.find("_checkpoint_args") == key.name.npos &&
-         key.name != "use_checkpoint_args" && !key.name.starts_with("tiktoken_") && key.name != "special_tokens" &&
-         key.name != "turbo_sync_free_moe_stage";
+  return key.state == KeyState::kWorks && !has_one_value && !kShownElsewhere.contains(key.name);
 }
 
 class SilentKeys : public ::testing::Test {
@@ -225,8 +250,9 @@ class SilentKeys : public ::testing::Test {
     Words words = base.words;
     if (!word.empty()) words.push_back(word);
     for (std::string& text : words) {
-      const std::size_t at = text.find("FOLDER");
-      if (at != std::string::npos) text.replace(at, 6, folder_.path().string());
+      const std::string path = folder_.path().string();
+      for (std::size_t at = text.find("FOLDER"); at != std::string::npos; at = text.find("FOLDER", at + path.size()))
+        text.replace(at, 6, path);
     }
     return config::resolve(
         {folder_.path() / (base.model + ".yaml"), words, config::Purpose::kTrain, config::WorldSize{1, "--nproc"}});

@@ -1,0 +1,200 @@
+#include "train/mlflow_run.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
+
+namespace primus::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t now_ms() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+/// A YAML scalar in single quotes.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\n' || c == '\r') continue;
+    result += c == '\'' ? std::string("''") : std::string(1, c);
+  }
+  return result + "'";
+}
+
+/// MLflow takes letters, digits and _-. :/ in names; folders follow from the slashes.
+std::string allowed_name(const std::string& name) {
+  std::string result;
+  for (const char c : name) {
+    const bool is_allowed = std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-. /", c) != nullptr;
+    result += is_allowed ? c : '_';
+  }
+  return result;
+}
+
+/// The value of a field of a meta.yaml; "" if it has none.
+std::string field_of(const fs::path& yaml, const std::string& field) {
+  std::ifstream in(yaml);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(field + ": ")) continue;
+    std::string value = line.substr(field.size() + 2);
+    if (value.size() < 2 || value.front() != '\'') return value;
+    value = value.substr(1, value.size() - 2);
+    for (std::size_t at = value.find("''"); at != std::string::npos; at = value.find("''", at + 1)) value.erase(at, 1);
+    return value;
+  }
+  return "";
+}
+
+std::string random_text(std::size_t length, std::string_view letters) {
+  std::random_device device;
+  std::string text;
+  for (std::size_t i = 0; i < length; ++i)
+    text += letters[std::uniform_int_distribution<std::size_t>(0, letters.size() - 1)(device)];
+  return text;
+}
+
+void write_experiment_meta(const fs::path& folder, const std::string& id, const std::string& name) {
+  const std::int64_t now = now_ms();
+  make_folder(folder);
+  write_file(folder / "meta.yaml",
+             fmt::format("artifact_location: {}\ncreation_time: {}\nexperiment_id: '{}'\nlast_update_time: {}\n"
+                         "lifecycle_stage: active\nname: {}\n",
+                         quoted("file://" + folder.string()), now, id, now, quoted(name)));
+}
+
+/// The number of the experiment of that name, which is made if it is not there.
+std::string experiment_id(const fs::path& store, const std::string& name) {
+  make_folder(store);
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(store, error)) {
+    const fs::path meta = entry.path() / "meta.yaml";
+    if (fs::exists(meta, error) && field_of(meta, "name") == name) return entry.path().filename().string();
+  }
+  if (!fs::exists(store / "0", error)) write_experiment_meta(store / "0", "0", "Default");
+  if (name == "Default") return "0";
+  // As MLflow does, so that two that begin at once do not meet.
+  const std::string id = random_text(1, "123456789") + random_text(17, "0123456789");
+  write_experiment_meta(store / id, id, name);
+  return id;
+}
+
+void append(const fs::path& path, const std::string& line) {
+  make_folder(path.parent_path());
+  std::ofstream out(path, std::ios::app);
+  out << line;
+  out.flush();
+  if (!out) throw UserError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+MlflowRun::MlflowRun(MlflowNames names, const fs::path& id_file, std::int64_t last_step) : names_(std::move(names)) {
+  names_.store = fs::absolute(names_.store);
+  experiment_id_ = experiment_id(names_.store, names_.experiment);
+  if (last_step > 0 && fs::exists(id_file)) id_ = std::string(trim(read_file(id_file)));
+  folder_ = names_.store / experiment_id_ / id_;
+  start_ms_ = now_ms();
+  if (!id_.empty() && fs::exists(folder_ / "meta.yaml")) {
+    start_ms_ = std::strtoll(field_of(folder_ / "meta.yaml", "start_time").c_str(), nullptr, 10);
+    cut_metrics(last_step);
+  } else {
+    id_ = random_text(32, "0123456789abcdef");
+    folder_ = names_.store / experiment_id_ / id_;
+    for (const char* part : {"artifacts", "metrics", "params", "tags"}) make_folder(folder_ / part);
+    write_file(id_file, id_ + "\n");
+  }
+  tag("mlflow.runName", names_.run);
+  tag("mlflow.user", names_.user);
+  write_meta(Status::kRunning, 0);
+}
+
+MlflowRun::~MlflowRun() {
+  if (has_ended_) return;
+  try {
+    write_meta(Status::kFailed, now_ms());
+  } catch (const UserError&) {
+    has_ended_ = true;  // a full disk: the run stays as if it went on
+  }
+}
+
+void MlflowRun::write_meta(Status status, std::int64_t end_ms) const {
+  write_file(folder_ / "meta.yaml",
+             fmt::format("artifact_uri: {}\nend_time: {}\nentry_point_name: ''\nexperiment_id: '{}'\n"
+                         "lifecycle_stage: active\nrun_id: {}\nrun_name: {}\nrun_uuid: {}\nsource_name: ''\n"
+                         "source_type: 4\nsource_version: ''\nstart_time: {}\nstatus: {}\ntags: []\nuser_id: {}\n",
+                         quoted("file://" + (folder_ / "artifacts").string()),
+                         end_ms > 0 ? std::to_string(end_ms) : "null", experiment_id_, quoted(id_), quoted(names_.run),
+                         quoted(id_), start_ms_, static_cast<int>(status), quoted(names_.user)));
+}
+
+void MlflowRun::cut_metrics(std::int64_t last_step) const {
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ / "metrics")) {
+    if (!entry.is_regular_file()) continue;
+    std::string kept;
+    for (const std::string& line : split(read_file(entry.path()), '\n')) {
+      const std::vector<std::string> fields = split(line, ' ');  // time, value, step
+      if (fields.size() == 3 && std::strtoll(fields[2].c_str(), nullptr, 10) <= last_step) kept += line + "\n";
+    }
+    write_file(entry.path(), kept);
+  }
+}
+
+void MlflowRun::parameter(const std::string& key, const std::string& value) const {
+  constexpr std::size_t kLongest = 6000;  // MLflow's own bound
+  write_file(folder_ / "params" / allowed_name(key), value.substr(0, kLongest));
+}
+
+void MlflowRun::tag(const std::string& key, const std::string& value) const {
+  write_file(folder_ / "tags" / allowed_name(key), value);
+}
+
+void MlflowRun::metric(const std::string& key, double value, std::int64_t step) const {
+  // Python's spelling of what is no number.
+  const std::string text = std::isnan(value)   ? "nan"
+                           : std::isinf(value) ? (value > 0 ? "inf" : "-inf")
+                                               : fmt::format("{}", value);
+  append(folder_ / "metrics" / allowed_name(key), fmt::format("{} {} {}\n", now_ms(), text, step));
+}
+
+void MlflowRun::artifact(const fs::path& file, const std::string& folder) const {
+  const fs::path to = folder_ / "artifacts" / folder;
+  make_folder(to);
+  std::error_code error;
+  fs::copy_file(file, to / file.filename(), fs::copy_options::overwrite_existing, error);
+  if (error)
+    throw UserError(fmt::format("{}: cannot be copied to {}: {}", file.string(), to.string(), error.message()));
+}
+
+void MlflowRun::end(Status status) {
+  has_ended_ = true;
+  write_meta(status, now_ms());
+}
+
+fs::path mlflow_store(const std::string& uri, const fs::path& standard) {
+  constexpr std::string_view kFile = "file:";
+  if (uri.empty()) return standard;
+  if (uri.starts_with(kFile)) {
+    const std::string path = uri.substr(kFile.size());
+    return path.starts_with("//") ? path.substr(2) : path;
+  }
+  if (uri.find("://") == std::string::npos) return uri;
+  throw ConfigError({{.file = "environment",
+                      .key = "MLFLOW_TRACKING_URI",
+                      .message = "is the address of a server or a database, and nothing is sent anywhere",
+                      .expected = "a folder, or file:FOLDER; `mlflow` can bring it to a server later",
+                      .found = uri}});
+}
+
+}  // namespace primus::train
