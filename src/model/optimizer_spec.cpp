@@ -1,6 +1,7 @@
 #include "model/optimizer_spec.hpp"
 
 #include "base/error.hpp"
+#include "model/optimizer_groups.hpp"
 
 namespace primus::model {
 namespace {
@@ -61,12 +62,33 @@ bool decays_qk_norms(const config::Experiment& experiment) {
 
 }  // namespace
 
+std::string_view optimizer_name(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kLion:
+      return "lion";
+    case OptimizerKind::kMuon:
+      return "muon";
+    case OptimizerKind::kAdaptiveMuon:
+      return "adaptive_muon";
+    case OptimizerKind::kSoap:
+      return "soap";
+  }
+  PRIMUS_CHECK(false, "optimizer {} has no name", static_cast<int>(kind));
+}
+
+bool is_at_the_ends(const ParameterDescriptor& parameter) {
+  return parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
+}
+
 OptimizerKind OptimizerSpec::rule(const ParameterDescriptor& parameter) const {
   if (!moves_matrices(kind)) return kind;
-  const bool is_at_the_ends = parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
   // A stack of experts' bias vectors has two axes too, but does not decay.
   const bool is_matrix = parameter.shape.size() >= 2 && parameter.decay == Decay::kYes;
-  if (is_matrix && !is_at_the_ends) return kind;
+  if (is_matrix && !is_at_the_ends(parameter)) return kind;
   // SOAP is Adam where there is no matrix.
   return kind == OptimizerKind::kSoap ? OptimizerKind::kAdam : scalar_kind;
 }
