@@ -1,6 +1,8 @@
 // Launcher file, hooks, patches, log file, and what slurm and container would run.
 #include <gtest/gtest.h>
+
 #include <sys/stat.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
