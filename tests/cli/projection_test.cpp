@@ -127,12 +127,12 @@ TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
   const std::string page = read_file(file);
   expect_holds(page, {"<!DOCTYPE html>", "<svg", "prefers-color-scheme: dark", "rank 23", "MI300X",
                       "Largest contributors", "activations: experts", "What would help", "--context_parallel_size 2",
-                      "fits barely: ", "largest: pipeline rank 0"});
+                      "does not fit: 192.1 of 192.0 GiB", "largest: pipeline rank 0"});
   // A rank, or all of them, are told on a page as in text.
   EXPECT_EQ(run_program(with(kMemory1T, {"--rank", "767", "--out", file})).code, 0);
   expect_holds(read_file(file), {"rank 767: tensor 0, context 0, data 31, pipeline 23"});
   expect_holds(run_program(with(kMemory1T, {"--hbm", "140GiB"})).out,
-               {"does not fit: 192.0 of 140.0 GiB on a device, 52.0 GiB too much"});
+               {"does not fit: 192.1 of 140.0 GiB on a device, 52.1 GiB too much"});
   EXPECT_EQ(run_program(with(kMemory1T, {"--all-ranks", "--out", file})).code, 0);
   expect_holds(read_file(file), {">rank 767<"});
   for (const char* reference : {"src=", "href=", "@import", "url("}) {
