@@ -17,6 +17,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
+#include "train/log_lines.hpp"
 
 namespace primus::train {
 namespace {
@@ -33,14 +34,6 @@ std::string_view status_of(Rejection rejection) {
       return "first_rerun_not_reproducible";
   }
   return "?";
-}
-
-std::string time_text(std::time_t time) {
-  std::tm local{};
-  ::localtime_r(&time, &local);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
-  return text;
 }
 
 std::string node_name() {
@@ -100,12 +93,10 @@ void RejectedResults::add(const RejectedResult& rejected, std::time_t now) const
   const char* job = std::getenv("SLURM_JOBID");
   std::string message = visible(rejected.message);
   std::replace(message.begin(), message.end(), '\'', '"');
-  std::ofstream file(path_, std::ios::app);
-  file << fmt::format("ts={} node={} device={} jobID={} rank={} iteration={} status={} result={} message='{}'\n",
-                      time_text(now), node_name(), rejected.device, job != nullptr ? job : "N/A", rejected.rank,
-                      rejected.step, status_of(rejected.rejection), rejected.result, message);
-  file.flush();
-  if (!file) throw UserError(fmt::format("{}: cannot be written: {}", visible(path_.string()), std::strerror(errno)));
+  append_to_file(path_,
+                 fmt::format("ts={} node={} device={} jobID={} rank={} iteration={} status={} result={} message='{}'\n",
+                             time_text(now), node_name(), rejected.device, job != nullptr ? job : "N/A", rejected.rank,
+                             rejected.step, status_of(rejected.rejection), rejected.result, message));
 }
 
 std::vector<std::int64_t> rejected_again(const std::filesystem::path& path) {
