@@ -1,0 +1,8 @@
+#pragma once
+// For arithmetic that host and device compile alike, so that one formula is written once.
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define PRIMUS_HOST_DEVICE __host__ __device__
+#else
+#define PRIMUS_HOST_DEVICE
+#endif
