@@ -173,9 +173,13 @@ void bench_adamw() {
     state.second_moment = ops::make_state(weight, type, root);
     const Tensor narrow_grad = grad.to(at::kBFloat16);
     report_bytes("stored_update", fmt::format("{} M bf16 + low 16 bits, {} moments", n >> 20, name(type)),
-                 (10.0 + 4.0 * static_cast<double>(size_bytes(type))) * n, measure_cuda([&](int) {
-                   ops::stored_update(ops::UpdateRule::kAdamW, {}, gate, ops::Decays::kYes, narrow_grad, state, weight);
-                 }, 10, 3));
+                 (10.0 + 4.0 * static_cast<double>(size_bytes(type))) * n,
+                 measure_cuda(
+                     [&](int) {
+                       ops::stored_update(ops::UpdateRule::kAdamW, {}, gate, ops::Decays::kYes, narrow_grad, state,
+                                          weight);
+                     },
+                     10, 3));
   }
   report_bytes("add_sum_of_squares", fmt::format("{} M fp32", n >> 20), 4.0 * n,
                measure_cuda([&](int) { ops::add_sum_of_squares(grad, one); }, 10, 3));

@@ -130,7 +130,81 @@ TEST_F(TrainerTest, PackedDocumentsReachTheModel) {
 TEST_F(TrainerTest, EveryOptimizerAndPrecisionLearns) {
   const double start = run(experiment({})).first_loss;
   const std::vector<std::vector<std::string>> cases = {
-      {"--optimizer", "sgd", "--lr", "0.3"}, {"--optimizer", "lion", "--lr", "2e-3"}, {"--optimizer", "muon"}};
+      {"--optimizer", "sgd", "--lr", "0.3"},
+      {"--optimizer", "lion", "--lr", "2e-3"},
+      {"--optimizer", "muon"},
+      {"--bf16", "True", "--grad_reduce_in_bf16", "True"},
+      {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer", "True",
+       "--main_grads_dtype", "bf16", "--main_params_dtype", "fp16", "--exp_avg_dtype", "fp8", "--exp_avg_sq_dtype",
+       "fp8"},
+      {"--fp16", "True", "--initial_loss_scale", "1024"},
+      {"--fp16", "True", "--loss_scale", "1024"},
+      {"--decoupled_lr", "1e-2", "--decoupled_min_lr", "1e-3"},
+      {"--weight_decay_incr_style", "cosine", "--start_weight_decay", "0.01", "--end_weight_decay", "0.1"}};
+  for (const auto& overrides : cases) {
+    const RunSummary summary = run(experiment(overrides));
+    EXPECT_NEAR(summary.first_loss, start, 0.05) << overrides[0] << " " << overrides[1];
+    EXPECT_LT(summary.last_loss, 0.9 * start) << overrides[0] << " " << overrides[1];
+    EXPECT_EQ(summary.num_skipped, 0) << overrides[0] << " " << overrides[1];
+  }
+}
+
+TEST_F(TrainerTest, RecomputationKeysChangeNoLoss) {
+  run(experiment({"--mtp_num_layers", "1", "--deterministic_mode", "True"}));
+  const std::vector<std::string> plain = losses();
+  const std::vector<std::vector<std::string>> cases = {
+      {"--recompute_granularity", "full", "--recompute_method", "uniform", "--recompute_num_layers", "2"},
+      {"--recompute_granularity", "full", "--recompute_method", "block", "--recompute_num_layers", "1"},
+      {"--recompute_granularity", "full", "--recompute_layer_ids", "1,2"},
+      {"--recompute_granularity", "selective"},
+      {"--recompute_granularity", "selective", "--recompute_modules", "[moe, mlp, mla_up_proj]"},
+      {"--moe_layer_recompute", "True"}};
+  for (std::vector<std::string> overrides : cases) {
+    overrides.insert(overrides.end(), {"--mtp_num_layers", "1", "--deterministic_mode", "True"});
+    run(experiment(overrides));
+    EXPECT_EQ(losses(), plain) << overrides[0] << " " << overrides[1] << " " << overrides[3];
+  }
+}
+
+TEST_F(TrainerTest, PredictionDepthsAreLoggedAndLearn) {
+  const RunSummary summary = run(experiment({"--mtp_num_layers", "2", "--eod_mask_loss", "True"}));
+  EXPECT_LT(summary.last_loss, 0.7 * summary.first_loss);
+  std::ifstream in(folder_ / "t/t/run/metrics.jsonl");
+  std::vector<double> second;
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t at = line.find("\"mtp_2_loss\":");
+    if (at != std::string::npos) second.push_back(std::stod(line.substr(at + 13)));
+  }
+  ASSERT_EQ(second.size(), 30U);
+  EXPECT_NEAR(second.front(), std::log(384.0), 0.3);
+  EXPECT_LT(second.back(), 0.9 * second.front());
+}
+
+/// A loss scale that overflows is no fault: it falls until steps succeed, even where NaN stops the run.
+TEST_F(TrainerTest, AnOverflowingLossScaleFallsAndTheRunGoesOn) {
+  const RunSummary summary = run(experiment({"--fp16", "True", "--initial_loss_scale", "67108864"}));
+  EXPECT_GT(summary.num_skipped, 0);
+  EXPECT_LT(summary.num_skipped, 25);
+  EXPECT_EQ(summary.num_iterations, 30);
+  EXPECT_TRUE(std::isfinite(summary.last_loss));
+}
+
+TEST_F(TrainerTest, SyncFreeStagesChangeNoLoss) {
+  const RunSummary plain = run(experiment({}));
+  for (const char* stage : {"1", "2", "3"}) {
+    const std::vector<std::string> staged = {"--enable_primus_turbo", "True", "--turbo_sync_free_moe_stage", stage};
+    EXPECT_EQ(run(experiment(staged)).last_loss, plain.last_loss) << stage;
+    // What ends a run at a step that is not finite must not end one whose loss scale overflows.
+    std::vector<std::string> scaled = staged;
+    scaled.insert(scaled.end(), {"--fp16", "True", "--initial_loss_scale", "67108864"});
+    const RunSummary overflowing = run(experiment(scaled));
+    EXPECT_GT(overflowing.num_skipped, 0) << stage;
+    EXPECT_LT(overflowing.num_skipped, 25) << stage;
+  }
+}
+
+TEST_F(TrainerTest, AGpuNamesTheKeyThatItCannotTrain) {
+  const std::vector<std::vector<std::string>> cases = {{"--fp16", "True"}, {"--optimizer", "muon"}};
   for (const auto& overrides : cases) {
     try {
       require_device_support(experiment(overrides), at::kCUDA);

@@ -6,22 +6,17 @@
 
 namespace primus::ops {
 
-/// What one step multiplies by, on the host.
+inline UpdateConstants constants_of(const AdamWOptions& options, Decays decays) {
+  return {options.beta1, options.beta2, options.epsilon, decays == Decays::kYes};
+}
+
+/// What one step multiplies by, from a gate on the host.
 template <typename Acc>
-UpdateFactors<Acc> update_factors(const AdamWOptions& o, const UpdateGate& gate, Decays decays) {
-  const auto step = static_cast<double>(*gate.num_steps_1.const_data_ptr<std::int64_t>());
+UpdateFactors<Acc> host_factors(const AdamWOptions& options, const UpdateGate& gate, Decays decays) {
+  const std::int64_t step = *gate.num_steps_1.const_data_ptr<std::int64_t>();
   PRIMUS_CHECK(step >= 1, "adamw: the first step is 1, not {}", step);
-  const double* rates = gate.rates_2.const_data_ptr<double>();
-  return {.scale = static_cast<Acc>(*gate.grad_scale_1.const_data_ptr<double>()),
-          .beta1 = static_cast<Acc>(o.beta1),
-          .one_minus_beta1 = static_cast<Acc>(1.0 - o.beta1),
-          .beta2 = static_cast<Acc>(o.beta2),
-          .one_minus_beta2 = static_cast<Acc>(1.0 - o.beta2),
-          .first_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta1, step))),
-          .second_correction = static_cast<Acc>(1.0 / (1.0 - std::pow(o.beta2, step))),
-          .epsilon = static_cast<Acc>(o.epsilon),
-          .decay = static_cast<Acc>(decays == Decays::kYes ? rates[1] : 0.0),
-          .learning_rate = static_cast<Acc>(rates[0])};
+  return update_factors<Acc>(constants_of(options, decays), *gate.grad_scale_1.const_data_ptr<double>(),
+                             gate.rates_2.const_data_ptr<double>(), step);
 }
 
 template <typename T, typename Acc>

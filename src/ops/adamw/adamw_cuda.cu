@@ -2,7 +2,6 @@
 // piece of a tensor (6 % faster than blocks that stay and walk over it), a sum a fixed number of blocks.
 #include "ops/adamw/adamw_cuda.hpp"
 #include "ops/adamw/master_bits.hpp"
-#include "ops/adamw/step_factors.cuh"
 #include "ops/gpu/device.cuh"
 
 namespace primus::ops::cuda {
@@ -125,10 +124,10 @@ __device__ void update_groups(const UpdateFactors<float>& c, std::int64_t first,
 /// The first `groups` fours of elements by packs, what is left one by one.
 template <typename Tensors>
 __global__ void __launch_bounds__(kBlock, 4)
-    adamw_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, Tensors a) {
+    adamw_kernel(UpdateConstants given, Gate gate, std::int64_t groups, std::int64_t count, Tensors a) {
   __shared__ UpdateFactors<float> shared;
   if (*gate.proceed == 0) return;
-  if (threadIdx.x == 0) shared = factors_of(given, gate);
+  if (threadIdx.x == 0) shared = gate.factors(given);
   __syncthreads();
   const UpdateFactors<float> c = shared;
   constexpr std::int64_t kTile = std::int64_t{kBlock} * kUnroll;
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(kBlock, 4)
 }
 
 template <typename Tensors>
-void launch_adamw(const AdamWConstants& constants, const Gate& gate, std::int64_t groups, std::int64_t count,
+void launch_adamw(const UpdateConstants& constants, const Gate& gate, std::int64_t groups, std::int64_t count,
                   const Tensors& tensors, gpu::Stream stream) {
   const unsigned blocks = blocks_for(count, kBlock * (groups > 0 ? 4 * kUnroll : 1));
   adamw_kernel<Tensors><<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
@@ -233,7 +232,7 @@ std::int64_t groups_of(std::int64_t count, const Pointer*... pointer) {
 }  // namespace
 
 template <typename T>
-void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                        const AdamWTensors<T>& tensors, gpu::Stream stream) {
   if (count == 0) return;
   const std::int64_t fours =
@@ -241,7 +240,7 @@ void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::i
   launch_adamw(constants, gate, fours, count, tensors, stream);
 }
 
-void launch_adamw_halves_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_halves_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                               const AdamWHalves& tensors, gpu::Stream stream) {
   if (count == 0) return;
   const std::int64_t fours =
@@ -276,10 +275,10 @@ void launch_has_nonfinite(std::int64_t count, const T* x, std::int32_t* found, g
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 
-#define PRIMUS_INSTANTIATE(T)                                                                                  \
-  template void launch_adamw_step<T>(const AdamWConstants&, const Gate&, std::int64_t, const AdamWTensors<T>&, \
-                                     gpu::Stream);                                                             \
-  template void launch_add_sum_of_squares<T>(std::int64_t, const T*, double*, double*, gpu::Stream);           \
+#define PRIMUS_INSTANTIATE(T)                                                                                   \
+  template void launch_adamw_step<T>(const UpdateConstants&, const Gate&, std::int64_t, const AdamWTensors<T>&, \
+                                     gpu::Stream);                                                              \
+  template void launch_add_sum_of_squares<T>(std::int64_t, const T*, double*, double*, gpu::Stream);            \
   template void launch_has_nonfinite<T>(std::int64_t, const T*, std::int32_t*, gpu::Stream);
 PRIMUS_INSTANTIATE(float)
 PRIMUS_INSTANTIATE(gpu::Bf16)

@@ -25,10 +25,10 @@ struct AdamWHalves {
 };
 
 template <typename T>
-void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                        const AdamWTensors<T>& tensors, gpu::Stream stream);
 
-void launch_adamw_halves_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_halves_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                               const AdamWHalves& tensors, gpu::Stream stream);
 
 void launch_close_gate(const double* loss_sum, const double* square_sum, double clip_grad, const Gate& gate,

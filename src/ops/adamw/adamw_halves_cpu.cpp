@@ -55,7 +55,7 @@ void adamw_halves_step(const AdamWOptions& options, const UpdateGate& gate, Deca
     return cuda_ops().adamw_halves_step(options, gate, decays, main_grad, low_bits, exp_avg, exp_avg_sq, weight);
   }
   if (*gate.proceed_1.const_data_ptr<std::int32_t>() == 0) return;
-  const auto constants = update_factors<float>(options, gate, decays);
+  const auto constants = host_factors<float>(options, gate, decays);
   const Halves halves = halves_of(weight, low_bits);
   const auto* grad = main_grad.const_data_ptr<float>();
   auto* first = exp_avg.data_ptr<float>();

@@ -1,6 +1,6 @@
 #pragma once
-// The gate and the options of an update as kernels take them. For *_cuda.cpp files.
-#include "ops/adamw/adamw.hpp"
+// The gate of an update as kernels take it. For *_cuda.cpp files.
+#include "ops/adamw/adamw_arithmetic.hpp"
 #include "ops/adamw/step_factors.hpp"
 #include "ops/gpu/tensor.hpp"
 
@@ -9,10 +9,6 @@ namespace primus::ops::cuda {
 inline Gate gate_of(const UpdateGate& gate) {
   return {gpu::data<double>(gate.rates_2), gpu::data<double>(gate.grad_scale_1),
           gpu::data<std::int64_t>(gate.num_steps_1), gpu::data<std::int32_t>(gate.proceed_1)};
-}
-
-inline AdamWConstants constants_of(const AdamWOptions& options, Decays decays) {
-  return {options.beta1, options.beta2, static_cast<float>(options.epsilon), decays == Decays::kYes ? 1 : 0};
 }
 
 }  // namespace primus::ops::cuda

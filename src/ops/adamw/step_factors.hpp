@@ -5,18 +5,17 @@
 
 namespace primus::ops::cuda {
 
-struct AdamWConstants {
-  double beta1, beta2;
-  float epsilon;
-  int decays;  // 0: the weight decay does not apply
-};
-
 /// The gate's tensors, on the device.
 struct Gate {
   double* rates;
   double* grad_scale;
   std::int64_t* num_steps;
   std::int32_t* proceed;
+
+  /// What this step multiplies by; on the device.
+  PRIMUS_HOST_DEVICE UpdateFactors<float> factors(const UpdateConstants& constants) const {
+    return update_factors<float>(constants, *grad_scale, rates, *num_steps);
+  }
 };
 
 }  // namespace primus::ops::cuda

@@ -1,6 +1,7 @@
 #pragma once
 // One optimizer step of one element, by each rule: the same operations in the same order on host and device.
 #include <cmath>
+#include <cstdint>
 
 #include "ops/gpu/host_device.hpp"
 
@@ -17,6 +18,38 @@ struct UpdateFactors {
   Acc scale, beta1, one_minus_beta1, beta2, one_minus_beta2, first_correction, second_correction, epsilon, decay,
       learning_rate;
 };
+
+/// base^exponent, exponent >= 0, by squaring: the same bits on host and device, and no library's slow path.
+PRIMUS_HOST_DEVICE inline double integer_power(double base, std::int64_t exponent) {
+  double power = 1.0;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 != 0) power *= base;
+    base *= base;
+  }
+  return power;
+}
+
+/// What stays the same over a run, and whether the decay applies.
+struct UpdateConstants {
+  double beta1, beta2, epsilon;
+  bool decays;
+};
+
+/// The factors of update number `step` >= 1; rates: learning rate and decay.
+template <typename Acc>
+PRIMUS_HOST_DEVICE inline UpdateFactors<Acc> update_factors(const UpdateConstants& c, double grad_scale,
+                                                            const double* rates, std::int64_t step) {
+  return {static_cast<Acc>(grad_scale),
+          static_cast<Acc>(c.beta1),
+          static_cast<Acc>(1.0 - c.beta1),
+          static_cast<Acc>(c.beta2),
+          static_cast<Acc>(1.0 - c.beta2),
+          static_cast<Acc>(1.0 / (1.0 - integer_power(c.beta1, step))),
+          static_cast<Acc>(1.0 / (1.0 - integer_power(c.beta2, step))),
+          static_cast<Acc>(c.epsilon),
+          static_cast<Acc>(c.decays ? rates[1] : 0.0),
+          static_cast<Acc>(rates[0])};
+}
 
 template <typename Acc>
 PRIMUS_HOST_DEVICE inline void adamw_element(const UpdateFactors<Acc>& c, Acc grad, Acc& master, Acc& exp_avg,

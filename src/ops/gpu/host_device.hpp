@@ -6,3 +6,8 @@
 #else
 #define PRIMUS_HOST_DEVICE
 #endif
+
+/// Defined while code for the device is made.
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#define PRIMUS_DEVICE_PASS
+#endif

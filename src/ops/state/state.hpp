@@ -21,11 +21,6 @@ struct StoredState {
 /// Zeros for as many elements as `like` has, on its device. Second moments in a scaled type take kRoot.
 StoredState make_state(const Tensor& like, DType type, StateForm form = StateForm::kPlain);
 
-/// Keys the rounding: another one for every tensor and step, so that runs repeat themselves.
-struct Rounding {
-  std::uint64_t key = 0;
-};
-
 /// Elements [begin, begin + count) in fp32 or, for fp64 state, fp64; `begin` is a multiple of kStateBlock.
 template <typename Acc>
 void load_state(const StoredState& state, std::int64_t begin, std::int64_t count, Acc* values);

@@ -21,8 +21,8 @@ float store_block(const float* values, std::int64_t first, std::int64_t count, R
     largest = std::max(largest, std::abs(x[i]));
   }
   const float scale = Format::scale_of(largest);
-  const float inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
-  const RoundingStream random = RoundingStream::of(rounding.key, first);
+  const float inverse = Format::inverse_of(scale);
+  const RoundingStream random(rounding, first);
   const auto low_index = static_cast<std::uint32_t>(first);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t bits = random.bits(low_index + static_cast<std::uint32_t>(i));
@@ -59,7 +59,7 @@ void load_bf16(const StoredState& state, std::int64_t begin, std::int64_t count,
 void store_bf16(const float* values, std::int64_t begin, std::int64_t count, Rounding rounding, StoredState& state) {
   auto* code = static_cast<std::uint16_t*>(state.values.data_ptr());
   for (std::int64_t first = begin; first < begin + count; first += kBlock) {
-    const RoundingStream random = RoundingStream::of(rounding.key, first);
+    const RoundingStream random(rounding, first);
     const std::int64_t end = std::min(first + kBlock, begin + count);
     for (std::int64_t i = first; i < end; ++i) {
       code[i] = bf16_code(values[i - begin], random.bits(static_cast<std::uint32_t>(i)));

@@ -21,9 +21,4 @@ struct UpdateState {
 void stored_update(UpdateRule rule, const AdamWOptions& options, const UpdateGate& gate, Decays decays,
                    const Tensor& gradient, UpdateState& state, Tensor& weight);
 
-/// The key that step `num_steps` rounds state number `which` of a parameter by.
-inline Rounding rounding_of(std::uint64_t parameter_key, std::int64_t num_steps, int which) {
-  return {rounding_key(parameter_key, num_steps, which)};
-}
-
 }  // namespace primus::ops

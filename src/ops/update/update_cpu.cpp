@@ -127,7 +127,7 @@ void stored_update(UpdateRule rule, const AdamWOptions& options, const UpdateGat
   const std::int64_t num_steps = *gate.num_steps_1.const_data_ptr<std::int64_t>();
   dispatch_floating(weight.scalar_type(), "stored_update", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto constants = update_factors<acc_t<T>>(options, gate, decays);
+    const auto constants = host_factors<acc_t<T>>(options, gate, decays);
     for_each_state_range(weight.numel(), [&](std::int64_t first, std::int64_t count) {
       Chunk<T> chunk(rule, constants, num_steps);
       for (std::int64_t i = 0; i < count; i += kChunk) {

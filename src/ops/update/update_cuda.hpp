@@ -32,7 +32,7 @@ struct StoredUpdate {
 };
 
 /// state_block: elements that share a scale (model::kStateBlock); the kernel is made for 128.
-void launch_stored_update(const AdamWConstants& constants, const Gate& gate, std::int64_t count, int state_block,
+void launch_stored_update(const UpdateConstants& constants, const Gate& gate, std::int64_t count, int state_block,
                           const StoredUpdate& update, gpu::Stream stream);
 
 }  // namespace primus::ops::cuda
