@@ -59,7 +59,7 @@ Value effective(const Experiment& experiment, const std::string& key) {
   if (key == "moe_layer_freq") {
     const auto layers = model::layer_kinds(value, experiment.get_int("num_layers"));
     Value::List list;
-    for (const model::LayerKind kind : layers) list.push_back({kind == model::LayerKind::kMoe});
+    for (const model::LayerKind kind : layers) list.emplace_back().data = kind == model::LayerKind::kMoe;
     return {list};
   }
   if (key == "group_query_attention") return {true};  // without it there is a group a head

@@ -43,11 +43,11 @@ std::vector<Value> candidates_of(const Key& key) {
   if (key.type == KeyType::kInt && dots != std::string_view::npos) {
     const std::int64_t low = parse_int(key.allowed.substr(0, dots)).value_or(0);
     const std::int64_t high = parse_int(key.allowed.substr(dots + 2)).value_or(low);
-    for (std::int64_t value = low; value <= high && high - low < kMost; ++value) values.push_back({value});
+    for (std::int64_t value = low; value <= high && high - low < kMost; ++value) values.emplace_back().data = value;
   } else if (key.type == KeyType::kText && !key.allowed.empty()) {
-    for (const std::string& word : split(key.allowed, '|')) values.push_back({word});
+    for (const std::string& word : split(key.allowed, '|')) values.emplace_back().data = word;
   } else if (key.type == KeyType::kInt && key.name.ends_with("_parallel_size")) {
-    values.push_back({std::int64_t{2}});
+    values.emplace_back().data = std::int64_t{2};
   }
   return values;
 }

@@ -33,6 +33,21 @@ std::int64_t short_convolution_weights(const ModelSpec& spec) {
   return 4 * spec.hidden_size * spec.hidden_size + spec.short_convolution.kernel_size * spec.hidden_size;
 }
 
+/// The same of a layer's mixer; of a kind that is not known, none.
+std::int64_t mixer_weights(const ModelSpec& spec, MixerKind mixer) {
+  switch (mixer) {
+    case MixerKind::kAttention:
+      return attention_weights(spec);
+    case MixerKind::kGatedDelta:
+      return gated_delta_weights(spec);
+    case MixerKind::kShortConvolution:
+      return short_convolution_weights(spec);
+    case MixerKind::kUnknown:
+      return 0;
+  }
+  return 0;
+}
+
 /// Weights that one token meets in its routed experts.
 std::int64_t expert_weights(const ModelSpec& spec, const MoeSpec& moe) {
   const std::int64_t width = moe.latent ? moe.latent->size : spec.hidden_size;
@@ -68,10 +83,9 @@ FlopsPerToken flops_per_token(const ModelSpec& spec) {
   FlopsPerToken flops;
   const std::int64_t moe_layers = spec.num_moe_layers();
   const std::int64_t dense_layers = spec.num_layers() - moe_layers;
-  const std::int64_t attention_layers = spec.num_layers_of(MixerKind::kAttention);
-  flops.attention_linear = 2 * (attention_layers * attention_weights(spec) +
-                                spec.num_layers_of(MixerKind::kGatedDelta) * gated_delta_weights(spec) +
-                                spec.num_layers_of(MixerKind::kShortConvolution) * short_convolution_weights(spec));
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    flops.attention_linear += 2 * mixer_weights(spec, spec.mixer(layer));
+  }
   flops.attention_core = attention_widths(spec) * doubled_keys(spec);
   const std::int64_t mlp_factor = 2 * spec.num_mlp_matrices() * spec.hidden_size;
   flops.dense_mlp = mlp_factor * spec.dense_ffn_hidden_size * dense_layers;

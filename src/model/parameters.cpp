@@ -88,7 +88,7 @@ Descriptors embedding_parameters(const ModelSpec& spec) {
 Descriptors layer_parameters(const ModelSpec& spec, int layer) {
   const Naming naming = layer_naming(layer);
   Descriptors parameters = layer_norm(spec, naming, "input_layernorm", "input_layernorm");
-  append(parameters, attention_parameters(spec, layer));
+  append(parameters, mixer_parameters(spec, layer));
   append(parameters, layer_norm(spec, naming, "pre_mlp_layernorm", "post_attention_layernorm"));
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   append(parameters, is_moe ? moe_parameters(spec, layer) : dense_mlp_parameters(spec, layer));

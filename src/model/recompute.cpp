@@ -159,7 +159,7 @@ void mark_recomputed_layer(const ModelSpec& spec, const RecomputeSpec& recompute
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration& mlp = declared.children[LayerSlot::kMlp];
   for (const RecomputeModule module : recompute.modules) {
-    mark_tensors(module, declared.children[LayerSlot::kAttention]);
+    mark_tensors(module, declared.children[LayerSlot::kMixer]);
     if (is_moe) mark_tensors(module, mlp);
     if (module == (is_moe ? RecomputeModule::kMoe : RecomputeModule::kMlp)) mark_all(mlp);
   }

@@ -103,7 +103,7 @@ class Walk {
   }
 
   void layer_forward(const SavedDeclaration& layer, Drops drops) {
-    const SavedDeclaration& attention = layer.children[LayerSlot::kAttention];
+    const SavedDeclaration& attention = layer.children[LayerSlot::kMixer];
     const SavedDeclaration& mlp = layer.children[LayerSlot::kMlp];
     add(tensor(layer, LayerSlot::kInputRstd).size + tensor(layer, LayerSlot::kMiddle).size + whole_bytes(attention));
     if (drops == Drops::kYes) remove(attention.remade_bytes());
@@ -117,7 +117,7 @@ class Walk {
 
   /// From what is there (`present`) to nothing: restore, the MLP's half, the attention's half.
   void layer_backward(const SavedDeclaration& layer, Present present) {
-    const SavedDeclaration& attention = layer.children[LayerSlot::kAttention];
+    const SavedDeclaration& attention = layer.children[LayerSlot::kMixer];
     const SavedDeclaration& mlp = layer.children[LayerSlot::kMlp];
     const Tensor middle = tensor(layer, LayerSlot::kMiddle);
     const Tensor middle_rstd = tensor(layer, LayerSlot::kMiddleRstd);

@@ -84,7 +84,7 @@ struct MoeSlot {
 };
 struct LayerSlot {
   enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd };
-  enum : int { kAttention, kMlp };  // children
+  enum : int { kMixer, kMlp };  // children
 };
 /// kReceived above: rows that other ranks sent to this rank's experts. Without experts elsewhere they are gathered
 /// again; from elsewhere that would be a second exchange, so they are kept.
@@ -101,8 +101,12 @@ struct MtpSlot {
 
 enum class LossFusion { kFused, kUnfused };
 
-SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
-                                 const Sharding& sharding = {});
+/// Is it known what a mixer of this kind keeps?
+bool has_saved_tensors(MixerKind mixer);
+
+/// What mixes the tokens of a layer: see ModelSpec::mixer. In saved_mixers.cpp.
+SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
+                             const Sharding& sharding = {});
 SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
                                  const Sharding& sharding = {});
 SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,

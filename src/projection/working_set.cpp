@@ -46,6 +46,19 @@ std::int64_t attention_compute(const MemoryInputs& inputs, const model::SavedDec
   return bytes_of(attention, GqaSlot::kContext) + bytes_of(attention, GqaSlot::kQkv) + normed + sums;
 }
 
+/// Backward of a layer's mixer.
+std::int64_t mixer_compute(const MemoryInputs& inputs, int layer, const model::SavedDeclaration& mixer) {
+  switch (inputs.spec.mixer(layer)) {
+    case model::MixerKind::kAttention:
+      return attention_compute(inputs, mixer);
+    case model::MixerKind::kGatedDelta:
+    case model::MixerKind::kShortConvolution:
+    case model::MixerKind::kUnknown:
+      break;
+  }
+  return mixer.size_bytes();
+}
+
 /// Bytes of keys and values of this rank's part of a sequence.
 std::int64_t keys_and_values(const MemoryInputs& inputs, const model::SavedDeclaration& attention) {
   using model::GqaSlot;
@@ -58,9 +71,9 @@ std::int64_t keys_and_values(const MemoryInputs& inputs, const model::SavedDecla
 }
 
 /// Keys and values of others, and their gradients on the way back.
-std::int64_t context_buffers(const MemoryInputs& inputs, const model::SavedDeclaration& attention) {
+std::int64_t context_buffers(const MemoryInputs& inputs, int layer, const model::SavedDeclaration& attention) {
   const std::int64_t ranks = inputs.sharding.model.context;
-  if (ranks == 1) return 0;
+  if (ranks == 1 || inputs.spec.mixer(layer) != model::MixerKind::kAttention) return 0;
   const std::int64_t own = keys_and_values(inputs, attention);
   switch (inputs.context_exchange) {
     case ContextExchange::kRing:
@@ -98,7 +111,7 @@ WorkingSet layer_set(const MemoryInputs& inputs, int layer) {
   const Sizes sizes = sizes_of(inputs);
   const model::SavedDeclaration declared =
       model::layer_saved(inputs.spec, inputs.policy, inputs.micro_batch, layer, inputs.sharding.model);
-  const model::SavedDeclaration& attention = declared.children[model::LayerSlot::kAttention];
+  const model::SavedDeclaration& mixer = declared.children[model::LayerSlot::kMixer];
   const model::SavedDeclaration& mlp = declared.children[model::LayerSlot::kMlp];
   WorkingSet set;
   if (inputs.spec.kind(layer) == model::LayerKind::kMoe) {
@@ -107,12 +120,12 @@ WorkingSet layer_set(const MemoryInputs& inputs, int layer) {
     set.compute = mlp.size_bytes();  // the activation and its gradient
   }
   const std::int64_t mlp_total = set.dispatch + set.compute;
-  const std::int64_t in_attention = attention_compute(inputs, attention);
+  const std::int64_t in_mixer = mixer_compute(inputs, layer, mixer);
   // The two halves of a layer follow each other: the larger one counts.
-  if (in_attention > mlp_total) set.compute = in_attention - set.dispatch;
+  if (in_mixer > mlp_total) set.compute = in_mixer - set.dispatch;
   // The residual stream's gradient, a normed input and its gradient.
   set.compute += 3 * sizes.residual;
-  set.communication = context_buffers(inputs, attention);
+  set.communication = context_buffers(inputs, layer, mixer);
   if (inputs.sharding.model.sequence_parts() > 1) {
     set.communication += 2 * sizes.inside * inputs.spec.hidden_size * sizes.element;
   }

@@ -314,6 +314,19 @@ Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer
   return gqa(x_BSH, spec, std::get<GqaSpec>(spec.attention), layer, p, documents);
 }
 
+Tensor reference_mixer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
+                       const PackedDocuments& packed) {
+  switch (spec.mixer(layer)) {
+    case model::MixerKind::kAttention:
+      return reference_attention(x_BSH, spec, layer, p, packed);
+    case model::MixerKind::kGatedDelta:
+    case model::MixerKind::kShortConvolution:
+    case model::MixerKind::kUnknown:
+      break;
+  }
+  PRIMUS_CHECK(false, "no reference for the mixer of layer {}", layer);
+}
+
 Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed) {
   const bool is_after = spec.residual_after_norm == model::Part::kPresent;
@@ -323,7 +336,7 @@ Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, co
   };
   const Tensor normed = normalise(x_BSH, spec, p, layer_part(layer, "input_layernorm"));
   const Tensor middle =
-      joined(x_BSH, normed, reference_attention(normed, spec, layer, p, packed), "self_attention.dropout");
+      joined(x_BSH, normed, reference_mixer(normed, spec, layer, p, packed), "self_attention.dropout");
   const Tensor middle_normed = normalise(middle, spec, p, layer_part(layer, "pre_mlp_layernorm"));
   const ReferenceBlock block = reference_mlp(middle_normed, spec, layer, p);
   if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;

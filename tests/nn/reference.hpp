@@ -53,6 +53,10 @@ struct ReferenceBlock {
 ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                              const ReferenceRouting& routing = {});
 
+/// The same of whatever mixes the layer's tokens.
+Tensor reference_mixer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                       const PackedDocuments& packed = {});
+
 Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed = {});
 

@@ -161,7 +161,7 @@ Descriptors short_convolution_parameters(const ModelSpec& spec, const Naming& na
 
 }  // namespace
 
-Descriptors attention_parameters(const ModelSpec& spec, int layer) {
+Descriptors mixer_parameters(const ModelSpec& spec, int layer) {
   const Naming naming = layer_naming(layer);
   switch (spec.mixer(layer)) {
     case MixerKind::kGatedDelta:
