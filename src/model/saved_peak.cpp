@@ -105,7 +105,8 @@ class Walk {
   void layer_forward(const SavedDeclaration& layer, Drops drops) {
     const SavedDeclaration& attention = layer.children[LayerSlot::kMixer];
     const SavedDeclaration& mlp = layer.children[LayerSlot::kMlp];
-    add(tensor(layer, LayerSlot::kInputRstd).size + tensor(layer, LayerSlot::kMiddle).size + whole_bytes(attention));
+    const std::int64_t made = drops == Drops::kYes ? whole_bytes(attention) : attention.remade_bytes();
+    add(tensor(layer, LayerSlot::kInputRstd).size + tensor(layer, LayerSlot::kMiddle).size + made);
     if (drops == Drops::kYes) remove(attention.remade_bytes());
     add(tensor(layer, LayerSlot::kMiddleRstd).size + whole_bytes(mlp));
     if (drops == Drops::kYes) remove(layer.remade_bytes() - attention.remade_bytes());
@@ -124,7 +125,7 @@ class Walk {
     const Tensor input_rstd = tensor(layer, LayerSlot::kInputRstd);
     const bool is_whole = present == Present::kAll;
     const bool makes_half = middle.is_remade && !is_whole;
-    if (makes_half) add(input_rstd.size + middle.size + whole_bytes(attention));
+    if (makes_half) add(input_rstd.size + middle.size + attention.remade_bytes());
     if (!is_whole) add((middle_rstd.is_remade ? middle_rstd.size : 0) + mlp.remade_bytes());
     remove(whole_bytes(mlp) + middle.size + middle_rstd.size);
     if (!is_whole && !makes_half) add(attention.remade_bytes());

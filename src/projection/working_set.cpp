@@ -29,6 +29,15 @@ std::int64_t bytes_of(const model::SavedDeclaration& declared, int slot) {
   return declared.tensors.at(static_cast<std::size_t>(slot)).size_bytes();
 }
 
+/// An indexer's queries, keys and weights, which backward makes again, and their gradients.
+std::int64_t indexer_compute(const MemoryInputs& inputs) {
+  const model::IndexerSpec* indexer = inputs.spec.indexer();
+  if (indexer == nullptr || indexer->loss_coefficient == 0.0) return 0;
+  const Sizes sizes = sizes_of(inputs);
+  const std::int64_t width = indexer->query_width() + 3 * indexer->head_dim + indexer->num_heads;
+  return 2 * sizes.inside * width * sizes.element;
+}
+
 /// Backward of attention: gradients of its context, of what went in, and fp32 sums of the queries' gradient.
 std::int64_t attention_compute(const MemoryInputs& inputs, const model::SavedDeclaration& attention) {
   using model::GqaSlot;
@@ -38,7 +47,7 @@ std::int64_t attention_compute(const MemoryInputs& inputs, const model::SavedDec
                                bytes_of(attention, MlaSlot::kValue);
     const std::int64_t projected = bytes_of(attention, MlaSlot::kValue) * 2;  // keys without position, values
     const std::int64_t sums = attention.tensors[MlaSlot::kQuery].num_elements() * size_bytes(DType::kFloat32);
-    return bytes_of(attention, MlaSlot::kContext) + parts + std::max(projected, sums);
+    return bytes_of(attention, MlaSlot::kContext) + parts + std::max(projected, sums) + indexer_compute(inputs);
   }
   const auto& gqa = std::get<model::GqaSpec>(inputs.spec.attention);
   const std::int64_t normed = gqa.has_norms() ? 2 * bytes_of(attention, GqaSlot::kQkv) : 0;
@@ -184,9 +193,10 @@ WorkingSet working_set(const MemoryInputs& inputs, const std::vector<model::Stag
   };
   for (const model::StageContent& chunk : chunks) {
     // Layers of a kind are alike.
-    std::vector<std::pair<model::LayerKind, std::int64_t>> seen;
+    std::vector<std::tuple<model::LayerKind, model::MixerKind, std::int64_t, bool>> seen;
     for (int layer = chunk.first_layer; layer < chunk.first_layer + chunk.num_layers; ++layer) {
-      const std::pair kind{inputs.spec.kind(layer), inputs.spec.window(layer)};
+      const std::tuple kind{inputs.spec.kind(layer), inputs.spec.mixer(layer), inputs.spec.window(layer),
+                            inputs.spec.picks_keys(layer)};
       if (std::find(seen.begin(), seen.end(), kind) != seen.end()) continue;
       seen.push_back(kind);
       visit(layer);
