@@ -87,6 +87,10 @@ void read_mlp_kinds(ConfigReader& config, Settings& settings) {
     config.problem("mlp_layer_types", "names another number of layers than num_hidden_layers");
     return;
   }
+  if (std::ranges::find(is_moe, 1) == is_moe.end()) {
+    config.problem("mlp_layer_types", "leaves no layer with experts", "sparse somewhere");
+    return;
+  }
   settings.set("moe_layer_freq", layer_pattern(is_moe));
 }
 
