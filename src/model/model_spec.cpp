@@ -450,6 +450,10 @@ bool ModelSpec::picks_keys(int layer) const {
   return choosing_layers.at(static_cast<std::size_t>(layer)) == Part::kPresent;
 }
 
+LayerLikeness ModelSpec::likeness(int layer) const {
+  return {.kind = kind(layer), .mixer = mixer(layer), .picks_keys = part(picks_keys(layer))};
+}
+
 std::int64_t ModelSpec::most_keys(int layer) const {
   const std::int64_t in_window = window(layer);
   const IndexerSpec* keys = indexer();

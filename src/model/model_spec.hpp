@@ -246,6 +246,15 @@ enum class LayerKind { kDense, kMoe };
 
 /// What mixes the tokens of a layer. kUnknown: a kind whose shapes are not known here, and which is not counted.
 enum class MixerKind { kAttention, kGatedDelta, kShortConvolution, kUnknown };
+/// Layers that are equal here have the same parameters and tensors, but for their names.
+struct LayerLikeness {
+  LayerKind kind = LayerKind::kDense;
+  MixerKind mixer = MixerKind::kAttention;
+  Part picks_keys = Part::kAbsent;
+  int layer = 0;  // what is like no other
+
+  auto operator<=>(const LayerLikeness&) const = default;
+};
 enum class OutputWeight { kOwn, kTiedToEmbedding };
 enum class NormKind { kRms, kLayer };
 
@@ -300,6 +309,7 @@ struct ModelSpec {
   /// Numbers from num_layers() on are the prediction depths' layers, of the last layer's kind.
   LayerKind kind(int layer) const { return layers.at(static_cast<std::size_t>(decoder_layer(layer))); }
   MixerKind mixer(int layer) const;
+  LayerLikeness likeness(int layer) const;
   std::int64_t window(int layer) const;
   bool is_rotated(int layer) const;
   /// The indexer of sparse attention; nullptr where attention is dense.

@@ -1,6 +1,7 @@
 #include "model/optimizer_spec.hpp"
 
 #include "base/error.hpp"
+#include "model/optimizer_groups.hpp"
 
 namespace primus::model {
 namespace {
@@ -61,12 +62,33 @@ bool decays_qk_norms(const config::Experiment& experiment) {
 
 }  // namespace
 
+std::string_view optimizer_name(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kLion:
+      return "lion";
+    case OptimizerKind::kMuon:
+      return "muon";
+    case OptimizerKind::kAdaptiveMuon:
+      return "adaptive_muon";
+    case OptimizerKind::kSoap:
+      return "soap";
+  }
+  PRIMUS_CHECK(false, "optimizer {} has no name", static_cast<int>(kind));
+}
+
+bool is_at_the_ends(const ParameterDescriptor& parameter) {
+  return parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
+}
+
 OptimizerKind OptimizerSpec::rule(const ParameterDescriptor& parameter) const {
   if (!moves_matrices(kind)) return kind;
-  const bool is_at_the_ends = parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
   // A stack of experts' bias vectors has two axes too, but does not decay.
   const bool is_matrix = parameter.shape.size() >= 2 && parameter.decay == Decay::kYes;
-  if (is_matrix && !is_at_the_ends) return kind;
+  if (is_matrix && !is_at_the_ends(parameter)) return kind;
   // SOAP is Adam where there is no matrix.
   return kind == OptimizerKind::kSoap ? OptimizerKind::kAdam : scalar_kind;
 }
@@ -173,6 +195,31 @@ ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, co
                                   sharding.optimizer.of(parameter));
   }
   return bytes;
+}
+
+std::int64_t update_workspace(std::span<const ParameterDescriptor> parameters, const OptimizerSpec& optimizer,
+                              const NumericPolicy& policy) {
+  // Muon: gradient, momentum, direction and the iteration's products, of which the squares are smaller. SOAP: gradient,
+  // moments and their projections; the averages of both sides and what their factorisation needs.
+  constexpr std::int64_t kMuonMatrices = 9;
+  constexpr std::int64_t kSoapMatrices = 8;
+  constexpr std::int64_t kSoapSquares = 8;
+  std::int64_t most = 0;
+  for (const ParameterDescriptor& parameter : parameters) {
+    const OptimizerKind rule = optimizer.rule(parameter);
+    if (parameter.trained == Trained::kNo || !moves_matrices(rule)) continue;
+    const std::int64_t whole = parameter.num_elements();
+    std::int64_t elements = kMuonMatrices * whole;
+    if (rule == OptimizerKind::kSoap) {
+      const std::size_t dimensions = parameter.shape.size();
+      const std::int64_t rows = parameter.shape[dimensions - 2];
+      const std::int64_t columns = parameter.shape[dimensions - 1];
+      const std::int64_t side = std::max(rows, columns);
+      elements = kSoapMatrices * whole + kSoapSquares * whole / (rows * columns) * side * side;
+    }
+    most = std::max(most, elements * size_bytes(policy.statistics));
+  }
+  return most;
 }
 
 }  // namespace primus::model

@@ -94,7 +94,7 @@ void KeyIndexer::teach(const IndexerSource& source, const StepContext& step, con
   Tensor loss_BS = at::empty({step.batch.num_sequences, step.batch.seq_length}, made.statistics.options());
   const double factor = loss_coefficient_ * step.aux_scale / static_cast<double>(tokens);
   ops::indexer_loss(made.input, options_, in.query, in.key, attention, factor, loss_BS, gradient);
-  loss_1_.add_(loss_BS.sum(at::kDouble).div(static_cast<double>(tokens)));
+  loss_1_.add_(loss_BS.sum(at::kDouble), 1.0 / static_cast<double>(tokens));
 
   turn(source.rope, ops::RopeDirection::kBackward, dquery_TID);
   Tensor dkey_T1D = dnormed_TD.unsqueeze(1);

@@ -36,17 +36,18 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"command",
                 {"trian"},
                 "unknown command 'trian' (expected one of direct, slurm, container, train, data, checkpoint, config, "
-                "projection, view, "
+                "projection, view, benchmark, "
                 "completion); did you mean "
                 "'train'?"},
         Refused{"no_command",
                 {"--dry-run"},
                 "command is missing (expected one of direct, slurm, container, train, data, checkpoint, config, "
-                "projection, view, "
+                "projection, view, benchmark, "
                 "completion)"},
         Refused{"nothing_to_run",
                 {"direct", "--"},
-                "command is missing (expected one of train, data, checkpoint, config, projection, view, completion)"},
+                "command is missing (expected one of train, data, checkpoint, config, projection, view, benchmark, "
+                "completion)"},
         Refused{"global_option",
                 {"--dryrun", "train"},
                 "unknown option '--dryrun' (expected one of --config, --dry-run, --debug, --format, --version, "
@@ -106,6 +107,38 @@ INSTANTIATE_TEST_SUITE_P(
                 {"direct", "direct", "--", "config", "keys"},
                 "mode 'direct' behind another mode; modes are: direct; slurm; container; slurm ... -- container; slurm "
                 "... -- direct"},
+        Refused{"group_left_out",
+                {"pretrain", "--config", kQuickstart},
+                "unknown command 'pretrain'; did you mean 'train pretrain'?"},
+        Refused{"group_of_several_left_out",
+                {"memory", "--config", kQuickstart},
+                "unknown command 'memory'; did you mean 'projection memory' or 'view memory'?"},
+        Refused{"dashes_twice",
+                {"direct", "--", "--", "train", "pretrain", "--config", kQuickstart},
+                "a second '--' where a command should stand; leave it out"},
+        Refused{"dashes_behind_a_command",
+                {"config", "show", "--config", kQuickstart, "--", "--lr", "3e-4"},
+                "unexpected '--'; leave it out: it stands between a mode and its command only"},
+        Refused{"dashes_behind_plain_sizes",
+                {"view", "pipeline", "--stages", "4", "--micro-batches", "4", "--"},
+                "unexpected '--'; leave it out: it stands between a mode and its command only"},
+        Refused{"nodes_backwards",
+                {"--dry-run", "slurm", "-N", "4-2", "--", "direct", "train", "pretrain", "--config", kQuickstart,
+                 "--mock_data"},
+                "--nodes: a range that runs backwards (expected the smaller number first, found '4-2')"},
+        Refused{"schedule_by_its_end",
+                {"view", "pipeline", "--stages", "4", "--micro-batches", "8", "--schedule", "interleaved"},
+                "--schedule: unknown schedule 'interleaved' (expected one of 1f1b, 1f1b-interleaved, 1f1b-overlap, "
+                "zero-bubble, zbv-formatted, v-half, v-min, dualpipe-v, zero-bubble-heuristic, 1f1b-v); did you mean "
+                "'1f1b-interleaved'?"},
+        Refused{"schedule_of_the_original",
+                {"view", "pipeline", "--stages", "4", "--micro-batches", "8", "--schedule", "zbv-greedy-half"},
+                "--schedule: unknown schedule 'zbv-greedy-half' (expected one of 1f1b, 1f1b-interleaved, 1f1b-overlap, "
+                "zero-bubble, zbv-formatted, v-half, v-min, dualpipe-v, zero-bubble-heuristic, 1f1b-v); did you mean "
+                "'v-half'?"},
+        Refused{"schedule_twice",
+                {"view", "pipeline", "--stages", "4", "--micro-batches", "8", "--schedule", "1f1b,1f1b"},
+                "--schedule: 1f1b is named twice (expected each schedule once)"},
         Refused{"late_option",
                 {"direct", "--", "--dry-run", "train", "pretrain", "--config", kQuickstart},
                 "option '--dry-run' where a command should stand; options stand before the `--`"},

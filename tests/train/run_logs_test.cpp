@@ -1,13 +1,16 @@
-// What a run leaves for other programs, without a run: progress.txt, energy counters, MLflow's file store.
+// What a run leaves for other programs, without a run: progress.txt, rejected results, energy counters, MLflow's file
+// store.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "base/text.hpp"
 #include "data/temporary_folder.hpp"
 #include "train/energy_meter.hpp"
 #include "train/mlflow_run.hpp"
 #include "train/progress_log.hpp"
+#include "train/rejected_results.hpp"
 
 namespace primus::train {
 namespace {
@@ -21,6 +24,52 @@ constexpr std::time_t kNoon = 1'700'000'000;
 
 std::vector<std::string> fields_of_line(const ProgressLog& log, std::size_t line) {
   return split(split(read_file(log.path()), '\n').at(line), '\t');
+}
+
+TEST(RejectedResults, HaveMegatronsForm) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "rejected.log";
+  ::setenv("SLURM_JOBID", "4711", 1);
+  const RejectedResults log(path);
+  log.add({.step = 7,
+           .device = "cpu",
+           .rejection = Rejection::kSameAgain,
+           .result = 2.5,
+           .message = "it's a jump\nof the loss"},
+          kNoon);
+  ::unsetenv("SLURM_JOBID");
+  log.add({.step = 8, .rank = 3, .device = "cuda:0", .message = "the loss is not finite"}, kNoon);
+  const std::vector<std::string> lines = split(read_file(path.string()), '\n');
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_TRUE(lines[0].starts_with("ts=2023-11-1")) << lines[0];
+  EXPECT_THAT(lines[0], testing::ContainsRegex("node=[^ ]+ device=cpu jobID=4711 rank=0 iteration=7 "
+                                               "status=first_rerun_reproducible result=2.5 message='it\"s a jump"));
+  EXPECT_THAT(lines[1], HasSubstr("device=cuda:0 jobID=N/A rank=3 iteration=8 status=rerun_disabled "));
+}
+
+// Twice on one rank, or once what a second rerun confirmed; the machine's faults and other text do not count.
+TEST(RejectedResults, PassOverWhatWasRejectedAgain) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "rejected.log";
+  EXPECT_THAT(rejected_again(path), ElementsAre());
+  const auto line = [](int step, int rank, const char* status) {
+    return "ts=now node=n device=0 jobID=j rank=" + std::to_string(rank) + " iteration=" + std::to_string(step) +
+           " status=" + status + " result=nan message='loss'\n";
+  };
+  std::ofstream(path) << line(9, 0, "rerun_disabled") << line(4, 0, "RerunValidationStatus.RERUN_DISABLED")
+                      << line(4, 0, "rerun_disabled") << line(9, 1, "rerun_disabled")
+                      << line(5, 2, "first_rerun_reproducible") << line(5, 2, "first_rerun_reproducible")
+                      << line(6, 0, "first_rerun_not_reproducible") << line(6, 0, "first_rerun_not_reproducible")
+                      << line(1, 0, "second_rerun_reproducible") << "iteration=12 status=rerun_disabled rank=0\n"
+                      << "ts=now rank=x iteration=3 status=second_rerun_reproducible \nts=\n\n"
+                      << "ts=now rank=0 iteration=99999999999999999999 status=second_rerun_reproducible message=''\n";
+  EXPECT_THAT(rejected_again(path), ElementsAre(1, 4, 5));
+}
+
+TEST(RejectedResults, AFileThatCannotBeWrittenIsAnError) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(RejectedResults(fs::path(folder / "none") / "rejected.log"), UserError);
+  EXPECT_THROW(RejectedResults(folder.path()), UserError);
 }
 
 TEST(ProgressLog, HasMegatronsFields) {
@@ -149,11 +198,44 @@ TEST(Mlflow, RunsOfOneNameShareAnExperimentAndARunGoesOn) {
   EXPECT_THAT(read_file(first_folder / "meta.yaml"), HasSubstr("status: 1\n"));
 }
 
+// A killed process may leave a part of a line, whose step then reads as an earlier one.
+TEST(Mlflow, HalfALineIsTakenOut) {
+  const TemporaryFolder folder;
+  const MlflowNames names{folder / "m", "e", "a", "me"};
+  fs::path of_run;
+  {
+    const MlflowRun first(names, folder / "id", 0);
+    of_run = first.folder();
+    for (const std::int64_t step : {1, 2}) first.metric("loss", 0.5, step);
+  }
+  const std::string whole = read_file(of_run / "metrics/loss");
+  for (const char* part : {"17", "1700000000000 0.5", "1700000000000 0.5 1"}) {
+    write_file(of_run / "metrics/loss", whole + part);
+    const MlflowRun again(names, folder / "id", 2);
+    EXPECT_EQ(read_file(of_run / "metrics/loss"), whole) << part;
+  }
+  fs::remove_all(of_run / "metrics");
+  const MlflowRun again(names, folder / "id", 2);
+  again.metric("loss", 0.5, 3);
+  EXPECT_THAT(read_file(of_run / "metrics/loss"), testing::EndsWith(" 0.5 3\n"));
+}
+
+// Addresses in its files are escaped, as MLflow reads them: a # would end the path.
+TEST(Mlflow, AddressesAreEscaped) {
+  const TemporaryFolder folder;
+  const MlflowRun run({folder / "a b#%41\xC3\xA9", "e", "a", "me"}, folder / "id", 0);
+  for (const fs::path& meta : {run.folder() / "meta.yaml", run.folder().parent_path() / "meta.yaml"})
+    EXPECT_THAT(read_file(meta), HasSubstr("'file://" + folder.path() + "/a%20b%23%2541%C3%A9/"));
+}
+
 TEST(Mlflow, FindsItsStore) {
   EXPECT_EQ(mlflow_store("", "standard"), "standard");
   EXPECT_EQ(mlflow_store("file:///a/b", "standard"), "/a/b");
   EXPECT_EQ(mlflow_store("file:rel", "standard"), "rel");
   EXPECT_EQ(mlflow_store("/a/b", "standard"), "/a/b");
+  EXPECT_EQ(mlflow_store("/a%20b", "standard"), "/a%20b");
+  EXPECT_EQ(mlflow_store("file:///a%20b%23c%", "standard"), "/a b#c%");
+  EXPECT_EQ(mlflow_store("file://localhost/a", "standard"), "/a");
   EXPECT_THAT(data::user_error([] { mlflow_store("https://host", "x"); }), HasSubstr("nothing is sent anywhere"));
 }
 

@@ -9,6 +9,7 @@
 #include "model/parameters.hpp"
 #include "train/mlflow_options.hpp"
 #include "train/options.hpp"
+#include "train/parameter_groups.hpp"
 #include "train/profiler.hpp"
 #include "train/routing_trace.hpp"
 #include "train/step_dumps.hpp"
@@ -225,8 +226,8 @@ void add_step(const engine::StepSettings& step, const model::ModelSpec& spec, Te
 
 void add_loop(const RunOptions& options, Text& out) {
   out.add("loop", options.run_folder, options.seed, options.train_iters, options.global_batch_size,
-          options.micro_batch_size, options.passed_over, options.phases, options.kind, options.loss_watch,
-          options.gradient_watch, options.exit_interval, options.exit_after_s, options.on_nonfinite,
+          options.micro_batch_size, options.passed_over, options.rejected_results, options.phases, options.kind,
+          options.loss_watch, options.gradient_watch, options.exit_interval, options.exit_after_s, options.on_nonfinite,
           options.determinism, options.documents, options.read_back);
   for (std::int64_t samples = 0; samples < options.train_samples(); samples += options.global_batch_size)
     out.add("size", options.batch_sizes.at(samples));
@@ -258,7 +259,7 @@ void add_mlflow(const config::Experiment& experiment, Text& out) {
 void add_observers(const config::Experiment& experiment, const model::ModelSpec& spec, Text& out) {
   if (const auto profile = profile_options(experiment, 0)) {
     out.add("profile", profile->first_step, profile->end_step, profile->activities, profile->shapes, profile->format,
-            profile->folder);
+            profile->graph, profile->folder);
   }
   const DumpOptions dumps = dump_options(experiment);
   for (std::size_t i = 0; i < kNumDumps; ++i) {
@@ -289,6 +290,7 @@ std::string settings_text(const config::Experiment& experiment) {
   add_start(experiment, out);
   add_observers(experiment, spec, out);
   add_mlflow(experiment, out);
+  out.add("groups", parameter_groups_file(experiment));
   for (const auto& [name, value] : experiment.env) out.add(name, value);
   return out.text();
 }

@@ -1,16 +1,18 @@
 #include "ops/gemm/gemm.hpp"
 
+#include "model/host_cuts.hpp"
+#include "ops/adamw/adamw.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/gemm/blas.hpp"
+#include "ops/scratch.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
 
-// Blocks of a product whose operands must first be widened to fp32: 16 MiB a panel, whatever the matrices' sizes.
-constexpr std::int64_t kPanelRows = 1024;
-constexpr std::int64_t kPanelDepth = 4096;
+using model::kPanelDepth;
+using model::kPanelRows;
 
 // A row-major matrix of any supported element type.
 struct Matrix {
@@ -99,7 +101,7 @@ BlasOperand<Acc> widened(const Matrix& matrix, Tensor& panel) {
     return {static_cast<const Acc*>(matrix.data), matrix.stride, matrix.transpose};
   }
   // The first block of a product is its largest.
-  if (!panel.defined()) panel = at::empty({matrix.rows * matrix.columns}, c10::CppTypeToScalarType<Acc>::value);
+  if (!panel.defined()) panel = scratch({matrix.rows * matrix.columns}, c10::CppTypeToScalarType<Acc>::value);
   Acc* target = panel.data_ptr<Acc>();
   widen_rows(matrix, target, matrix.columns);
   return {target, std::max<std::int64_t>(matrix.columns, 1), matrix.transpose};
@@ -120,7 +122,7 @@ void multiply_mixed(const Matrix& a, const Matrix& b, const Matrix& c, std::int6
   Tensor c_panel;
   const bool c_is_float = c.dtype == at::kFloat;
   if (!c_is_float) {
-    c_panel = at::empty({std::min(c.rows, kPanelRows) * std::min(c.columns, kPanelRows)}, at::kFloat);
+    c_panel = scratch({std::min(c.rows, kPanelRows) * std::min(c.columns, kPanelRows)}, at::kFloat);
   }
   for (std::int64_t column = 0; column < c.columns; column += kPanelRows) {
     const std::int64_t columns = std::min(kPanelRows, c.columns - column);
@@ -291,18 +293,32 @@ void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor
   multiply_groups(dy, w_EOI, Transpose::kNo, Groups(offsets, w_EOI.size(0), dy.rows), dx);
 }
 
-void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
-                          Write write) {
-  const ZoneScope zone(Zone::kGroupedWgrad);
+namespace {
+
+struct WgradOperands {
+  Matrix dy, x;
+};
+
+WgradOperands wgrad_operands(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets,
+                             const Tensor& main_grad_EOI) {
   check_types(dy_RO, x_RI, main_grad_EOI);
   check_main_grad(main_grad_EOI, dy_RO);
   check_experts(main_grad_EOI);
-  const Matrix dy = as_matrix(dy_RO, "dy");
-  const Matrix x = as_matrix(x_RI, "x");
-  PRIMUS_CHECK(dy.rows == x.rows && dy.columns == main_grad_EOI.size(1) && x.columns == main_grad_EOI.size(2),
+  const WgradOperands operands{as_matrix(dy_RO, "dy"), as_matrix(x_RI, "x")};
+  PRIMUS_CHECK(operands.dy.rows == operands.x.rows && operands.dy.columns == main_grad_EOI.size(1) &&
+                   operands.x.columns == main_grad_EOI.size(2),
                "grouped_linear_wgrad: shapes differ");
+  if (dy_RO.is_cuda()) check_offsets(offsets, main_grad_EOI.size(0));
+  return operands;
+}
+
+}  // namespace
+
+void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                          Write write) {
+  const ZoneScope zone(Zone::kGroupedWgrad);
+  const auto [dy, x] = wgrad_operands(dy_RO, x_RI, offsets, main_grad_EOI);
   if (dy_RO.is_cuda()) {
-    check_offsets(offsets, main_grad_EOI.size(0));
     return cuda_ops().grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI, write);
   }
   const Groups groups(offsets, main_grad_EOI.size(0), x.rows);
@@ -325,6 +341,17 @@ void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor&
       multiply(dy_group.transposed(), x_group, expert_matrix(main_grad_EOI, e).rows_from(first, count), write);
     }
   });
+}
+
+void grouped_linear_wgrad_squares(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                                  Tensor& square_sum_1) {
+  if (x_RI.is_cuda()) {
+    const ZoneScope zone(Zone::kGroupedWgrad);
+    wgrad_operands(dy_RO, x_RI, offsets, main_grad_EOI);
+    return cuda_ops().grouped_linear_wgrad_squares(dy_RO, x_RI, offsets, main_grad_EOI, square_sum_1);
+  }
+  grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI, Write::kOverwrite);
+  add_sum_of_squares(main_grad_EOI, square_sum_1);
 }
 
 }  // namespace primus::ops

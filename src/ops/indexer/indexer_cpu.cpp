@@ -52,9 +52,8 @@ void select(const indexer::Scores<T>& scorer, std::int64_t top_k, std::int32_t* 
   const attention::Sizes& sizes = scorer.sizes();
   const std::int64_t num_words = at::divup(sizes.sequence, kKeysPerWord);
   const std::int64_t rows = indexer::kQueries;
-  const Tensor packed = attention::scratch<Acc>(sizes.batch, scorer.key_elements());
-  const Tensor buffers =
-      attention::scratch<Acc>(at::get_num_threads(), 2 * rows * scorer.stride() + rows * sizes.query_size);
+  const Tensor packed = attention::scratch<Acc>(sizes.batch, scorer.cuts().keys());
+  const Tensor buffers = attention::scratch<Acc>(at::get_num_threads(), scorer.cuts().choice_worker());
   const auto panels = [&](std::int64_t batch) { return packed.data_ptr<Acc>() + batch * packed.size(1); };
   for_each_unit(sizes.batch, [&](std::int64_t, std::int64_t batch) { scorer.pack_keys(batch, panels(batch)); });
   for_each_unit(sizes.batch * scorer.blocks(), [&](std::int64_t worker, std::int64_t unit) {

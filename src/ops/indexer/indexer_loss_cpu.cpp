@@ -8,10 +8,6 @@
 namespace primus::ops {
 namespace {
 
-// The blocks of a sequence are dealt among slices until the sequences give this many units of work. It is a number of
-// the shape alone, and so is the order in which the slices' gradients of k are added.
-constexpr std::int64_t kUnits = 16;
-
 /// What attention's weights are made of.
 template <typename T>
 struct Target {
@@ -87,21 +83,21 @@ class Loss {
         sizes_(scorer.sizes()),
         target_(target),
         factor_(static_cast<Acc>(factor)),
-        padded_(tile::round_up(sizes_.query_size, kPanel)),
-        slices_(std::min(scorer.blocks(), at::divup(kUnits, sizes_.batch))),
+        padded_(scorer.cuts().padded_query()),
+        slices_(scorer.cuts().slices()),
         loss_(loss_BS.data_ptr<Acc>()),
         dq_(attention::as_heads<T>(gradient.q_BSID, sizes_, sizes_.heads, sizes_.query_size, "the indexer's dq")),
         dk_(attention::as_heads<T>(gradient.k_BSD.unsqueeze(2), sizes_, 1, sizes_.query_size, "the indexer's dk")),
         dweight_(gradient.weight_BSI.data_ptr<T>()) {}
 
   void run() {
-    const std::int64_t panel_elements = scorer_.key_elements() + sizes_.sequence * padded_;
+    const std::int64_t panel_elements = scorer_.cuts().loss_keys();
     const Tensor packed = attention::scratch<Acc>(sizes_.batch, panel_elements);
-    const Tensor parts = attention::scratch<Acc>(sizes_.batch * slices_, sizes_.sequence * padded_);
-    const Tensor buffers = attention::scratch<Acc>(at::get_num_threads(), worker_elements());
+    const Tensor parts = attention::scratch<Acc>(sizes_.batch * slices_, scorer_.cuts().loss_slice());
+    const Tensor buffers = attention::scratch<Acc>(at::get_num_threads(), scorer_.cuts().loss_worker(target_.sizes.query_size));
     const auto keys_of = [&](std::int64_t batch) {
       Acc* const panels = packed.data_ptr<Acc>() + batch * panel_elements;
-      return Keys{panels, panels + scorer_.key_elements()};
+      return Keys{panels, panels + scorer_.cuts().keys()};
     };
     for_each_unit(sizes_.batch, [&](std::int64_t, std::int64_t batch) { pack(batch, keys_of(batch)); });
     for_each_unit(sizes_.batch * slices_, [&](std::int64_t worker, std::int64_t unit) {
@@ -122,13 +118,6 @@ class Loss {
   struct Buffers {
     Acc *scores, *target, *product, *queries, *columns, *dq, *attention_keys;
   };
-
-  std::int64_t worker_elements() const {
-    const std::int64_t rows = indexer::kQueries;
-    const std::int64_t widest = std::max(sizes_.query_size, target_.sizes.query_size);
-    return rows * (3 * scorer_.stride() + widest + 2 * padded_) +
-           tile::round_up(sizes_.sequence, kPanel) * target_.sizes.query_size;
-  }
 
   Buffers buffers_of(Acc* buffer) const {
     const std::int64_t rows = indexer::kQueries;

@@ -8,8 +8,8 @@ namespace primus::ops::indexer {
 using attention::Heads;
 using attention::Sizes;
 
-/// Queries of a block: rows of scores over a whole sequence are held for so many at a time.
-constexpr std::int64_t kQueries = 48;
+using Cuts = model::IndexerCuts;
+constexpr std::int64_t kQueries = Cuts::kQueries;
 
 inline Sizes indexer_sizes(const IndexerInput& in) {
   PRIMUS_CHECK(in.q_BSID.dim() == 4 && in.k_BSD.dim() == 3 && in.weight_BSI.dim() == 3,
@@ -35,15 +35,17 @@ class Scores {
 
   Scores(const IndexerInput& in, const IndexerOptions& options, const AttentionOptions& attention)
       : sizes_(indexer_sizes(in)),
+        cuts_{sizes_, sizeof(Acc)},
         visible_(sizes_, attention),
         scale_(static_cast<Acc>(options.scale)),
         is_rectified_(options.scoring == IndexerOptions::Scoring::kRelu),
         q_(attention::as_heads<T>(in.q_BSID, sizes_, sizes_.heads, sizes_.query_size, "the indexer's q")),
         k_(attention::as_heads<T>(in.k_BSD.unsqueeze(2), sizes_, 1, sizes_.query_size, "the indexer's k")),
         weight_(in.weight_BSI.const_data_ptr<T>()),
-        stride_(tile::round_up(sizes_.sequence, kPanel) + attention::kTilePadding) {}
+        stride_(cuts_.stride()) {}
 
   const Sizes& sizes() const { return sizes_; }
+  const Cuts& cuts() const { return cuts_; }
   const attention::VisibleKeys& visible() const { return visible_; }
   const Heads<T>& q() const { return q_; }
   const Heads<T>& k() const { return k_; }
@@ -51,8 +53,7 @@ class Scores {
   bool is_rectified() const { return is_rectified_; }
   /// Elements between rows of a block's scores.
   std::int64_t stride() const { return stride_; }
-  std::int64_t blocks() const { return at::divup(sizes_.sequence, kQueries); }
-  std::int64_t key_elements() const { return tile::round_up(sizes_.sequence, kPanel) * sizes_.query_size; }
+  std::int64_t blocks() const { return cuts_.blocks(); }
 
   Block block(std::int64_t batch, std::int64_t index) const {
     Block block{batch, index * kQueries, 0, 0, 0};
@@ -122,6 +123,7 @@ class Scores {
   }
 
   Sizes sizes_;
+  Cuts cuts_;
   attention::VisibleKeys visible_;
   Acc scale_;
   bool is_rectified_;
