@@ -23,7 +23,7 @@ constexpr Key kLinearAttention[] = {
   works("dsa_indexer_head_dim", kInt, "null", ">=1", "Sparse attention: size of an indexer head."),
   works("dsa_indexer_topk", kInt, "null", ">=1", "Sparse attention: keys that the indexer picks for a query."),
   works("dsa_indexer_topk_freq", kInt, "1", ">=1", "Sparse attention: layers that share one choice of keys."),
-  works("dsa_indexer_skip_topk_offset", kInt, "0", ">=0", "Sparse attention: layers up to this number, counted from 1, choose keys themselves; the first shared choice is the last of them's."),
+  works("dsa_indexer_skip_topk_offset", kInt, "0", ">=0", "Sparse attention: layers up to this one, from 1, choose keys; with its choice the sharing begins."),
   works("dsa_indexer_loss_coeff", kReal, "null", ">=0", "Sparse attention: weight of the loss that teaches the indexer."),
   works("dsa_indexer_use_sparse_loss", kBool, "false", "", "Sparse attention: that loss looks at the picked keys only."),
   works("dsa_indexer_k_norm_epsilon", kReal, "null", ">0", "Sparse attention: epsilon of the indexer's key norm.", "null: that of the other norms"),

@@ -232,7 +232,8 @@ void sparse_attention(RuleContext& context) {
 void shared_choices(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   if (experiment.get_optional_string("experimental_attention_variant") != "dsa") return;
-  if (context.integer("dsa_indexer_topk_freq") == 1 || context.integer("dsa_indexer_skip_topk_offset") > 0) return;
+  const KeyChoices choices{context.integer("dsa_indexer_topk_freq"), context.integer("dsa_indexer_skip_topk_offset")};
+  if (choices.are_made_in(0)) return;
   context.report("dsa_indexer_skip_topk_offset",
                  fmt::format("the first layer has no earlier choice of keys to share: {}",
                              setting_text(experiment, "dsa_indexer_topk_freq")),

@@ -329,16 +329,12 @@ std::vector<Part> rotated_layers(const Experiment& experiment, std::int64_t num_
   return layers;
 }
 
-/// Which layers of sparse attention choose keys: those up to the offset, and from there on each n-th; the others take
-/// the choice of the layer before. Counted as in Megatron, from 1.
 std::vector<Part> choosing_layers(const Experiment& experiment, std::int64_t num_layers) {
-  const std::int64_t period = experiment.get_int("dsa_indexer_topk_freq");
-  if (experiment.get_optional_string("experimental_attention_variant") != "dsa" || period == 1) return {};
-  const std::int64_t offset = experiment.get_int("dsa_indexer_skip_topk_offset");
+  const config::KeyChoices choices{experiment.get_int("dsa_indexer_topk_freq"),
+                                   experiment.get_int("dsa_indexer_skip_topk_offset")};
+  if (experiment.get_optional_string("experimental_attention_variant") != "dsa" || choices.period == 1) return {};
   std::vector<Part> layers;
-  for (std::int64_t number = 1; number <= num_layers; ++number) {
-    layers.push_back(part(std::max<std::int64_t>(number - offset, 0) % period == 0));
-  }
+  for (std::int64_t layer = 0; layer < num_layers; ++layer) layers.push_back(part(choices.are_made_in(layer)));
   return layers;
 }
 
