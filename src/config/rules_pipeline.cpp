@@ -496,8 +496,8 @@ void choices_on_stages(RuleContext& context) {
   for (const PipelineStage& stage : layout->stages) {
     if (stage.num_layers > 0 && !choices.are_made_in(before)) {
       context.report("dsa_indexer_topk_freq",
-                     fmt::format("layer {} shares the choice of keys of layer {}, which stands on another stage: {}", before,
-                                 before - 1, setting_text(experiment, kStages)),
+                     fmt::format("layer {} shares the choice of keys of layer {}, which stands on another stage: {}",
+                                 before, before - 1, setting_text(experiment, kStages)),
                      "stages that begin with a layer that chooses its keys");
       return;
     }
@@ -518,7 +518,8 @@ constexpr Rule kRules[] = {
     {"chunks_on_a_rank", "All spellings of the number of chunks agree; 1 means none.", chunks_on_a_rank},
     {"even_stages", "Without a layout the stages share the layers evenly.", even_stages},
     {"even_chunks", "Without a layout the chunks of a rank share its layers evenly.", even_chunks},
-    {"choices_on_stages", "Layers of sparse attention that share a choice of keys stand on one stage.", choices_on_stages},
+    {"choices_on_stages", "Layers of sparse attention that share a choice of keys stand on one stage.",
+     choices_on_stages},
     {"interleaving_ranks", "Two ranks with several chunks overlap their messages.", interleaving_ranks},
     {"interleaving", "The micro-batches form groups that the interleaved schedule can take.", interleaving},
     {"schedule", "V-shaped schedules have two chunks on a rank, plain ones have one.", schedule},
@@ -532,8 +533,8 @@ constexpr Rule kRules[] = {
 std::optional<std::vector<std::int64_t>> layers_by_rank(const Experiment& experiment, std::int64_t ranks) {
   const auto first = experiment.get_optional_int(kEndCounts[0]);
   const auto last = experiment.get_optional_int(kEndCounts[1]);
-  const std::int64_t rest = experiment.get_int("num_layers") + num_counted_ends(experiment) - first.value_or(0) -
-                            last.value_or(0);
+  const std::int64_t rest =
+      experiment.get_int("num_layers") + num_counted_ends(experiment) - first.value_or(0) - last.value_or(0);
   const std::int64_t others = ranks - (first ? 1 : 0) - (last ? 1 : 0);
   if (rest < 0 || (others == 0 ? rest != 0 : rest % others != 0)) return std::nullopt;
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), others == 0 ? 0 : rest / others);

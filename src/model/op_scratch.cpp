@@ -86,7 +86,8 @@ std::int64_t OpScratch::indexer_choice(const AttentionSizes& sizes, DType sums) 
 std::int64_t OpScratch::indexer_loss(const AttentionSizes& sizes, std::int64_t width, DType sums) const {
   if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence == 0) return 0;
   const IndexerCuts cuts{sizes, size_bytes(sums)};
-  return (sizes.batch * (cuts.loss_keys() + cuts.slices() * cuts.loss_slice()) + num_threads * cuts.loss_worker(width)) *
+  return (sizes.batch * (cuts.loss_keys() + cuts.slices() * cuts.loss_slice()) +
+          num_threads * cuts.loss_worker(width)) *
          cuts.element_bytes;
 }
 

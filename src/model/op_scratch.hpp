@@ -41,8 +41,8 @@ struct OpScratch {
   std::int64_t margins(std::int64_t tokens, std::int64_t experts, DType bias) const;
   std::int64_t attention_forward(const AttentionSizes& sizes, DType sums) const;
   std::int64_t attention_backward(const AttentionSizes& sizes, DType sums) const;
-  /// The indexer of sparse attention, `sizes` its heads': the choice of keys; the loss beside attention whose queries are
-  /// `width` wide.
+  /// The indexer of sparse attention, `sizes` its heads': the choice of keys; the loss beside attention whose queries
+  /// are `width` wide.
   std::int64_t indexer_choice(const AttentionSizes& sizes, DType sums) const;
   std::int64_t indexer_loss(const AttentionSizes& sizes, std::int64_t width, DType sums) const;
   /// A fused loss's chunk of logits, and the products that make and read it.

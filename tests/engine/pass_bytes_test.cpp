@@ -434,20 +434,19 @@ TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
 TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
   PassBytes::SetUpTestSuite();
   std::mt19937_64 generator(4);
-  for (const auto apply :
-       {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); }, +[](Configuration& c) { use_half_precision(c); },
-        +[](Configuration& c) { use_indexer(c); },
-        +[](Configuration& c) {
-          use_indexer(c);
-          use_half_precision(c);
-          auto& mla = std::get<model::MlaSpec>(c.spec.attention);
-          mla.num_heads = 1;  // the indexer takes more than attention does
-          mla.indexer->head_dim = 64;
-        },
-        +[](Configuration& c) {
-          use_half_precision(c);
-          c.step.loss_fusion = model::LossFusion::kFused;
-        }}) {
+  for (const auto apply : {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); },
+                           +[](Configuration& c) { use_half_precision(c); }, +[](Configuration& c) { use_indexer(c); },
+                           +[](Configuration& c) {
+                             use_indexer(c);
+                             use_half_precision(c);
+                             auto& mla = std::get<model::MlaSpec>(c.spec.attention);
+                             mla.num_heads = 1;  // the indexer takes more than attention does
+                             mla.indexer->head_dim = 64;
+                           },
+                           +[](Configuration& c) {
+                             use_half_precision(c);
+                             c.step.loss_fusion = model::LossFusion::kFused;
+                           }}) {
     Configuration c = plain_configuration();
     c.spec.layers = {model::LayerKind::kDense};
     apply(c);

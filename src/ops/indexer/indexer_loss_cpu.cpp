@@ -94,7 +94,8 @@ class Loss {
     const std::int64_t panel_elements = scorer_.cuts().loss_keys();
     const Tensor packed = attention::scratch<Acc>(sizes_.batch, panel_elements);
     const Tensor parts = attention::scratch<Acc>(sizes_.batch * slices_, scorer_.cuts().loss_slice());
-    const Tensor buffers = attention::scratch<Acc>(at::get_num_threads(), scorer_.cuts().loss_worker(target_.sizes.query_size));
+    const Tensor buffers =
+        attention::scratch<Acc>(at::get_num_threads(), scorer_.cuts().loss_worker(target_.sizes.query_size));
     const auto keys_of = [&](std::int64_t batch) {
       Acc* const panels = packed.data_ptr<Acc>() + batch * panel_elements;
       return Keys{panels, panels + scorer_.cuts().keys()};
