@@ -211,7 +211,9 @@ void sparse_attention(RuleContext& context) {
     return;
   }
   for (const std::string_view key : {"dsa_indexer_n_heads", "dsa_indexer_head_dim", "dsa_indexer_topk"}) {
-    if (context.is_null(key)) context.report(key, "sparse attention needs it", "a positive integer");
+    if (!context.is_null(key)) continue;
+    context.report(key, fmt::format("{} needs it", setting_text(experiment, "experimental_attention_variant")),
+                   "a positive integer");
   }
   const auto head_dim = experiment.get_optional_int("dsa_indexer_head_dim");
   if (!head_dim) return;

@@ -208,9 +208,10 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 
 /// Keys whose working values do the same, that are only checked, or that act on what a checkpoint on the disk holds
 /// (tests/config/checkpoint_settings_test.cpp), on a tokenizer's file (tests/data/tokenizers) or on a GPU
-/// (tests/engine), none of which these experiments have.
+/// (tests/engine), none of which these experiments have; or that come and go with their details ("sparse attention").
 const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
                                                     "use_precision_aware_optimizer",
+                                                    "experimental_attention_variant",
                                                     "moe_token_dispatcher_type",
                                                     "merge_file",
                                                     "mtp_layer_type",
