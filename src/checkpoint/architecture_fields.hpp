@@ -40,11 +40,15 @@ ConfigFacts read_qwen3_moe(ConfigReader& config, Settings& settings);
 ConfigFacts read_gpt_oss(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v2(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v3(ConfigReader& config, Settings& settings);
+ConfigFacts read_deepseek_v32(ConfigReader& config, Settings& settings);
+ConfigFacts read_glm_moe_dsa(ConfigReader& config, Settings& settings);
 Json write_llama(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_mixtral(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_qwen3_moe(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_gpt_oss(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v2(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v3(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_deepseek_v32(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_glm_moe_dsa(const config::Experiment& experiment, const model::ModelSpec& spec);
 
 }  // namespace primus::checkpoint

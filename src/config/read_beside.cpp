@@ -25,7 +25,7 @@ constexpr std::string_view kYarn =
     "position_embedding_type=yarn rope_type=yarn rope_type=null&multi_latent_attention=true";
 constexpr std::string_view kMuon = "optimizer=muon|dist_muon|adaptive_muon";
 constexpr std::string_view kFsdp = "use_megatron_fsdp use_custom_fsdp";
-constexpr std::string_view kLinear = "experimental_attention_variant linear_attention_freq";
+constexpr std::string_view kLinear = "experimental_attention_variant=gdn|gdn2|gated_delta_net linear_attention_freq";
 constexpr std::string_view kZeroBubble = "patch_zero_bubble zero_bubble_v_schedule enable_1f1b_v";
 
 constexpr Row kRows[] = {
@@ -46,9 +46,11 @@ constexpr Row kRows[] = {
      "linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads linear_num_value_heads "
      "gdp_num_householder gdp_num_chunk_states_to_recompute kda_chunk_size kda_use_full_rank_gate"},
     {"experimental_attention_variant=dsa",
-     "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_topk_freq dsa_indexer_skip_topk_offset "
-     "dsa_indexer_loss_coeff dsa_indexer_use_sparse_loss dsa_indexer_k_norm_epsilon dsa_indexer_k_norm_fp32 "
-     "dsa_indexer_rope_interleaved dsa_indexer_rotate_activation dsa_indexer_scoring_relu"},
+     "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_topk_freq dsa_indexer_loss_coeff "
+     "dsa_indexer_k_norm_epsilon dsa_indexer_rope_interleaved dsa_indexer_rotate_activation "
+     "dsa_indexer_scoring_relu"},
+    {"experimental_attention_variant=dsa&dsa_indexer_topk_freq!=1", "dsa_indexer_skip_topk_offset"},
+    {"experimental_attention_variant=dsa&dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss"},
     {"compress_ratios hybrid_attention_enabled",
      "compress_rope_theta index_topk index_head_dim index_n_heads v4_indexer_distill_loss_coeff"},
     {"o_groups", "o_lora_rank"},

@@ -56,10 +56,9 @@ void add_attention_parts(const Experiment& experiment, std::vector<ArchitectureP
   }
   if (const auto variant = experiment.get_optional_string("experimental_attention_variant")) {
     const bool is_gated_delta = *variant == "gated_delta_net" || *variant == "gdn";
-    const char* name = is_gated_delta      ? "gated delta nets"
-                       : *variant == "dsa" ? "sparse attention"
-                                           : "linear attention";
-    parts.push_back({"experimental_attention_variant", name, is_gated_delta ? Counted::kWhole : Counted::kMissing});
+    const char* name = is_gated_delta ? "gated delta nets" : "linear attention";
+    const auto counted = is_gated_delta ? Counted::kWhole : Counted::kMissing;
+    if (*variant != "dsa") parts.push_back({"experimental_attention_variant", name, counted});
   }
   if (experiment.get_int("attn_sliding_window") > 0) parts.push_back({"attn_sliding_window", "sliding windows"});
 }

@@ -81,7 +81,8 @@ struct ParameterDescriptor {
 std::vector<ParameterDescriptor> model_parameters(const ModelSpec& spec);
 
 std::vector<ParameterDescriptor> embedding_parameters(const ModelSpec& spec);
-std::vector<ParameterDescriptor> attention_parameters(const ModelSpec& spec, int layer);
+/// Of what mixes the tokens of a layer. In parameters_mixer.cpp.
+std::vector<ParameterDescriptor> mixer_parameters(const ModelSpec& spec, int layer);
 std::vector<ParameterDescriptor> dense_mlp_parameters(const ModelSpec& spec, int layer);
 std::vector<ParameterDescriptor> moe_parameters(const ModelSpec& spec, int layer);
 std::vector<ParameterDescriptor> layer_parameters(const ModelSpec& spec, int layer);

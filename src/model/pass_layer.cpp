@@ -1,5 +1,7 @@
 #include "model/pass_layer.hpp"
 
+#include "base/error.hpp"
+
 namespace primus::model {
 namespace {
 
@@ -11,8 +13,16 @@ std::int64_t rows_of(const PassContext& pass, const PassTensor& x_TH) {
   return x_TH.num_elements() / pass.spec.hidden_size;
 }
 
-std::unique_ptr<PassSublayer> attention_of(const ModelSpec& spec, int layer) {
-  return std::holds_alternative<MlaSpec>(spec.attention) ? mla_pass(spec, layer) : gqa_pass(spec);
+std::unique_ptr<PassSublayer> mixer_of(const ModelSpec& spec, int layer) {
+  switch (spec.mixer(layer)) {
+    case MixerKind::kAttention:
+      return std::holds_alternative<MlaSpec>(spec.attention) ? mla_pass(spec, layer) : gqa_pass(spec);
+    case MixerKind::kGatedDelta:
+    case MixerKind::kShortConvolution:
+    case MixerKind::kUnknown:
+      break;
+  }
+  PRIMUS_CHECK(false, "what the mixer of layer {} holds in a pass is not described", layer);
 }
 
 std::unique_ptr<PassSublayer> mlp_of(const ModelSpec& spec, const SavedDeclaration& declared) {
@@ -41,7 +51,7 @@ std::int64_t hidden_elements(const PassSaved& layer) {
 }
 
 LayerPass::LayerPass(const ModelSpec& spec, int layer, const SavedDeclaration& declared)
-    : attention_{LayerSlot::kInput, LayerSlot::kInputRstd, LayerSlot::kAttention, attention_of(spec, layer)},
+    : attention_{LayerSlot::kInput, LayerSlot::kInputRstd, LayerSlot::kMixer, mixer_of(spec, layer)},
       mlp_{LayerSlot::kMiddle, LayerSlot::kMiddleRstd, LayerSlot::kMlp, mlp_of(spec, declared)} {}
 
 void LayerPass::half_forward(const PassContext& pass, const Half& half, const PassTensor& normed_TH, PassSaved& saved,

@@ -26,8 +26,7 @@ class Windows {
  private:
   std::int64_t elements_of(int layer) {
     const bool is_layer = layer >= 0 && layer < input_.spec.num_layers();
-    constexpr int kNumKinds = 2;
-    const int kind = is_layer ? static_cast<int>(input_.spec.kind(layer)) : layer < 0 ? layer : kNumKinds + layer;
+    const LayerLikeness kind = is_layer ? input_.spec.likeness(layer) : LayerLikeness{.layer = layer};
     const auto found = elements_.find(kind);
     if (found != elements_.end()) return found->second;
     std::int64_t elements = 0;
@@ -49,7 +48,7 @@ class Windows {
 
   const PassInput& input_;
   PassLedger& ledger_;
-  std::map<int, std::int64_t> elements_;  // layers of a kind are alike
+  std::map<LayerLikeness, std::int64_t> elements_;  // layers of a kind are alike
 };
 
 class Walk {

@@ -35,7 +35,9 @@ std::span<const std::string_view> tensors_of(RecomputeModule module) {
 }
 
 void mark_all(SavedDeclaration& declaration) {
-  for (SavedTensor& tensor : declaration.tensors) tensor.lifetime = Lifetime::kRemade;
+  for (SavedTensor& tensor : declaration.tensors) {
+    if (tensor.lifetime != Lifetime::kPinned) tensor.lifetime = Lifetime::kRemade;
+  }
   for (SavedDeclaration& child : declaration.children) mark_all(child);
 }
 
@@ -159,7 +161,7 @@ void mark_recomputed_layer(const ModelSpec& spec, const RecomputeSpec& recompute
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration& mlp = declared.children[LayerSlot::kMlp];
   for (const RecomputeModule module : recompute.modules) {
-    mark_tensors(module, declared.children[LayerSlot::kAttention]);
+    mark_tensors(module, declared.children[LayerSlot::kMixer]);
     if (is_moe) mark_tensors(module, mlp);
     if (module == (is_moe ? RecomputeModule::kMoe : RecomputeModule::kMlp)) mark_all(mlp);
   }

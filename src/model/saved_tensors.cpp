@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "model/expert_rows.hpp"
+#include "model/saved_parts.hpp"
 
 namespace primus::model {
 
@@ -42,7 +43,7 @@ std::int64_t SavedDeclaration::size_bytes() const {
 
 void SavedDeclaration::add_by_category(std::int64_t* bytes) const {
   for (const SavedTensor& tensor : tensors) {
-    if (tensor.lifetime == Lifetime::kKept) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
+    if (tensor.lifetime != Lifetime::kRemade) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
   }
   for (const SavedDeclaration& child : children) child.add_by_category(bytes);
 }
@@ -52,61 +53,6 @@ std::int64_t SavedDeclaration::remade_bytes() const {
   for (const SavedTensor& tensor : tensors) bytes += tensor.lifetime == Lifetime::kRemade ? tensor.size_bytes() : 0;
   for (const SavedDeclaration& child : children) bytes += child.remade_bytes();
   return bytes;
-}
-
-namespace {
-
-/// Statistics that `rows` rows of a norm leave: rstd, and a LayerNorm's means behind it.
-std::int64_t statistics_of(const ModelSpec& spec, std::int64_t rows) {
-  return spec.norm == NormKind::kLayer ? 2 * rows : rows;
-}
-
-/// Tokens that a rank sees inside attention and MLPs, and between them.
-struct LocalTokens {
-  std::int64_t inside = 0;
-  std::int64_t between = 0;
-};
-
-LocalTokens local_tokens(BatchShape batch, const Sharding& sharding) {
-  const std::int64_t inside = share(batch.num_tokens(), sharding.context);
-  return {inside, share(inside, sharding.sequence_parts())};
-}
-
-}  // namespace
-
-SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
-                                 const Sharding& sharding) {
-  const auto [inside, between] = local_tokens(batch, sharding);
-  const std::int64_t positions = share(batch.seq_length, sharding.context);
-  const auto category = SavedCategory::kAttention;
-  if (const auto* mla = std::get_if<MlaSpec>(&spec.attention)) {
-    const std::int64_t heads = share(mla->num_heads, sharding.tensor);
-    const std::int64_t q_rank = mla->q_lora_rank.value_or(0);
-    const std::int64_t q_rows = mla->q_lora_rank ? between : 0;
-    const bool has_norms = mla->latent_norms == Part::kPresent;
-    return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
-             {"query_down_rstd", {statistics_of(spec, has_norms ? q_rows : 0)}, policy.statistics, category},
-             {"kv_down", {between, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
-             {"kv_down_rstd", {statistics_of(spec, has_norms ? between : 0)}, policy.statistics, category},
-             {"query", {inside, heads, mla->query_dim()}, policy.activations, category},
-             {"key", {inside, heads, mla->query_dim()}, policy.activations, category},
-             {"value", {inside, heads, mla->v_head_dim}, policy.activations, category},
-             {"context", {inside, heads, mla->v_head_dim}, policy.activations, category},
-             {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category}},
-            {}};
-  }
-  const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
-  const std::int64_t heads = share(gqa.num_heads, sharding.tensor);
-  const std::int64_t groups = share(gqa.num_query_groups, sharding.tensor);
-  // Norms without a weight are RMSNorms in every model.
-  const std::int64_t rows = gqa.has_norms() ? inside : 0;
-  const std::int64_t normed = gqa.qk_norms == Part::kPresent ? statistics_of(spec, rows) : rows;
-  return {{{"qkv", {inside, share(gqa.num_fused_heads(), sharding.tensor), gqa.head_dim}, policy.activations, category},
-           {"context", {inside, heads, gqa.head_dim}, policy.activations, category},
-           {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category},
-           {"query_rstd", {normed, heads}, policy.statistics, category},
-           {"key_rstd", {normed, groups}, policy.statistics, category}},
-          {}};
 }
 
 SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
@@ -168,7 +114,7 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
                          {"middle", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
                          {"middle_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
   declaration.children = {
-      attention_saved(spec, policy, batch, sharding),
+      mixer_saved(spec, policy, batch, layer, sharding),
       is_moe ? moe_saved(spec, policy, batch, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
   return declaration;
 }

@@ -19,8 +19,9 @@ enum class SavedCategory { kResidual, kNorm, kAttention, kDenseMlp, kRouter, kEx
 inline constexpr int kNumSavedCategories = 8;
 std::string_view name(SavedCategory category);
 
-/// kRemade: dropped after forward and made again when backward needs it (recompute.hpp).
-enum class Lifetime { kKept, kRemade };
+/// kRemade: dropped after forward and made again when backward needs it (recompute.hpp). kPinned: kept whatever is made
+/// again, because other layers read it too.
+enum class Lifetime { kKept, kRemade, kPinned };
 
 /// One saved tensor. A tensor that this model does not need has no elements and is not allocated.
 struct SavedTensor {
@@ -56,7 +57,18 @@ struct BatchShape {
 
 /// Slots, in the order of the declarations below.
 struct MlaSlot {
-  enum : int { kQueryDown, kQueryDownRstd, kKvDown, kKvDownRstd, kQuery, kKey, kValue, kContext, kLogSumExp };
+  enum : int {
+    kQueryDown,
+    kQueryDownRstd,
+    kKvDown,
+    kKvDownRstd,
+    kQuery,
+    kKey,
+    kValue,
+    kContext,
+    kLogSumExp,
+    kSelected
+  };
 };
 struct GqaSlot {
   enum : int { kQkv, kContext, kLogSumExp, kQueryRstd, kKeyRstd };
@@ -84,7 +96,7 @@ struct MoeSlot {
 };
 struct LayerSlot {
   enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd };
-  enum : int { kAttention, kMlp };  // children
+  enum : int { kMixer, kMlp };  // children
 };
 /// kReceived above: rows that other ranks sent to this rank's experts. Without experts elsewhere they are gathered
 /// again; from elsewhere that would be a second exchange, so they are kept.
@@ -101,8 +113,12 @@ struct MtpSlot {
 
 enum class LossFusion { kFused, kUnfused };
 
-SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
-                                 const Sharding& sharding = {});
+/// Is it known what a mixer of this kind keeps?
+bool has_saved_tensors(MixerKind mixer);
+
+/// What mixes the tokens of a layer: see ModelSpec::mixer. In saved_mixers.cpp.
+SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
+                             const Sharding& sharding = {});
 SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
                                  const Sharding& sharding = {});
 SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,

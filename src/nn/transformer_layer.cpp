@@ -1,7 +1,6 @@
 #include "nn/transformer_layer.hpp"
 
-#include "nn/gqa_attention.hpp"
-#include "nn/mla_attention.hpp"
+#include "nn/mixer.hpp"
 
 // Legend: T tokens, H hidden.
 namespace primus::nn {
@@ -13,13 +12,6 @@ std::string part_name(int layer, const char* part) {
   return fmt::format("decoder.layers.{}.{}", layer, part);
 }
 
-std::unique_ptr<Sublayer> make_attention(const model::ModelSpec& spec, int layer, ParameterStore& parameters) {
-  if (std::holds_alternative<model::MlaSpec>(spec.attention)) {
-    return std::make_unique<MlaAttention>(spec, layer, parameters);
-  }
-  return std::make_unique<GqaAttention>(spec, layer, parameters);
-}
-
 }  // namespace
 
 TransformerLayer::TransformerLayer(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer,
@@ -29,7 +21,7 @@ TransformerLayer::TransformerLayer(const model::ModelSpec& spec, const model::Nu
       attention_{.name = part_name(layer, "self_attention"),
                  .norm = Norm(spec, part_name(layer, "input_layernorm"), parameters),
                  .dropout = {spec.dropout.hidden, part_name(layer, "self_attention.dropout")},
-                 .sublayer = make_attention(spec, layer, parameters)},
+                 .sublayer = make_mixer(spec, layer, parameters)},
       mlp_{.name = part_name(layer, "mlp"),
            .norm = Norm(spec, part_name(layer, "pre_mlp_layernorm"), parameters),
            .dropout = {spec.dropout.hidden, part_name(layer, "mlp.dropout")},
@@ -67,8 +59,8 @@ void TransformerLayer::half_forward(const Half& half, const Tensor& input, const
 void TransformerLayer::attention_half(Saved& saved, const StepContext& step, Tensor& normed_TH) {
   const Tensor& input = saved.at(Slot::kInput);
   attention_.norm.forward(input, Slot::kInputRstd, saved, normed_TH);
-  half_forward(attention_, input, normed_TH, saved.child(Slot::kAttention), step, saved.allocate(Slot::kMiddle));
-  if (step.mode == Mode::kTraining) saved.child(Slot::kAttention).drop_remade();
+  half_forward(attention_, input, normed_TH, saved.child(Slot::kMixer), step, saved.allocate(Slot::kMiddle));
+  if (step.mode == Mode::kTraining) saved.child(Slot::kMixer).drop_remade();
 }
 
 void TransformerLayer::forward(Saved& saved, const StepContext& step, Tensor& output_TH) {
@@ -119,13 +111,12 @@ Tensor TransformerLayer::half_backward(Tensor dy_TH, Half& half, int input_slot,
 
 Tensor TransformerLayer::backward(Tensor dy_TH, Saved& saved, const StepContext& step) {
   Tensor dmiddle_TH = half_backward(std::move(dy_TH), mlp_, Slot::kMiddle, Slot::kMiddleRstd, Slot::kMlp, saved, step);
-  return half_backward(std::move(dmiddle_TH), attention_, Slot::kInput, Slot::kInputRstd, Slot::kAttention, saved,
-                       step);
+  return half_backward(std::move(dmiddle_TH), attention_, Slot::kInput, Slot::kInputRstd, Slot::kMixer, saved, step);
 }
 
 void TransformerLayer::weight_grad(Saved& saved) {
   mlp_.sublayer->weight_grad(saved.child(Slot::kMlp));
-  attention_.sublayer->weight_grad(saved.child(Slot::kAttention));
+  attention_.sublayer->weight_grad(saved.child(Slot::kMixer));
 }
 
 }  // namespace primus::nn

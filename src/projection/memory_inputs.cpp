@@ -143,7 +143,7 @@ void require_countable(const Experiment& experiment, const MemoryInputs& inputs)
 
 std::optional<std::string> memory_gap(const model::ModelSpec& spec) {
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    if (spec.mixer(layer) == model::MixerKind::kAttention) continue;
+    if (model::has_saved_tensors(spec.mixer(layer))) continue;
     return fmt::format(
         "layer {} mixes its tokens by another way than attention, whose activations are not described yet", layer);
   }

@@ -28,9 +28,9 @@ std::int64_t keys_and_values(const MemoryInputs& inputs, const model::SavedDecla
 }
 
 /// Keys and values of others, and their gradients on the way back.
-std::int64_t context_buffers(const MemoryInputs& inputs, const model::SavedDeclaration& attention) {
+std::int64_t context_buffers(const MemoryInputs& inputs, int layer, const model::SavedDeclaration& attention) {
   const std::int64_t ranks = inputs.sharding.model.context;
-  if (ranks == 1) return 0;
+  if (ranks == 1 || inputs.spec.mixer(layer) != model::MixerKind::kAttention) return 0;
   const std::int64_t own = keys_and_values(inputs, attention);
   switch (inputs.context_exchange) {
     case ContextExchange::kRing:
@@ -60,7 +60,7 @@ WorkingSet layer_exchange(const MemoryInputs& inputs, int layer) {
   if (inputs.spec.kind(layer) == model::LayerKind::kMoe) {
     set.dispatch = fixed_buffers(inputs, declared.children[model::LayerSlot::kMlp]);
   }
-  set.communication = context_buffers(inputs, declared.children[model::LayerSlot::kAttention]);
+  set.communication = context_buffers(inputs, layer, declared.children[model::LayerSlot::kMixer]);
   if (inputs.sharding.model.sequence_parts() > 1) {
     const std::int64_t inside = inputs.micro_batch.num_tokens() / inputs.sharding.model.context;
     set.communication += 2 * inside * inputs.spec.hidden_size * size_bytes(inputs.policy.activations);
@@ -101,9 +101,9 @@ WorkingSet working_set(const MemoryInputs& inputs, std::span<const ChunkMemory> 
     }
     // Layers of a kind are alike.
     const model::StageContent& content = chunk.content;
-    std::vector<model::LayerKind> seen;
+    std::vector<model::LayerLikeness> seen;
     for (int layer = content.first_layer; layer < content.first_layer + content.num_layers; ++layer) {
-      const model::LayerKind kind = inputs.spec.kind(layer);
+      const model::LayerLikeness kind = inputs.spec.likeness(layer);
       if (std::find(seen.begin(), seen.end(), kind) != seen.end()) continue;
       seen.push_back(kind);
       visit(layer);

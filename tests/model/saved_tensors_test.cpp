@@ -17,7 +17,7 @@ TEST(SavedTensorsTest, DeepSeekV2LiteLayersByHand) {
   const std::int64_t tokens = 4096;
   // bf16: kv_down 512 + 64, query and key 16·192, value and context 16·128; fp32: one rstd, 16 log-sum-exp.
   const std::int64_t attention = tokens * (2 * (576 + 2 * 16 * 192 + 2 * 16 * 128) + 4 + 4 * 16);
-  EXPECT_EQ(attention_saved(spec, policy, batch).size_bytes(), attention);
+  EXPECT_EQ(mixer_saved(spec, policy, batch, 0).size_bytes(), attention);
   const std::int64_t norms = 2 * tokens * (2 * 2048 + 4);
   EXPECT_EQ(layer_saved(spec, policy, batch, 0).size_bytes(), norms + attention + tokens * 2 * 2 * 10944);
   // Router: 64 logits and 6 probabilities in fp32, 6 indices, 6 rows and 6 slots in int32; 64 slopes, 65 offsets.
@@ -34,11 +34,29 @@ TEST(SavedTensorsTest, NormsOnQueriesAndKeysByHand) {
   const ModelSpec with = preset_spec("qwen3_30B_A3B");
   const std::int64_t fused = 2 * (32 + 2 * 4) * 128;
   const std::int64_t context = 2 * 32 * 128 + 4 * 32;
-  EXPECT_EQ(attention_saved(with, policy, batch).size_bytes(), 4096 * (fused + context + 4 * (32 + 4)));
+  EXPECT_EQ(mixer_saved(with, policy, batch, 0).size_bytes(), 4096 * (fused + context + 4 * (32 + 4)));
   const ModelSpec without = preset_spec("qwen3_30B_A3B", {"--qk_layernorm", "False"});
-  EXPECT_EQ(attention_saved(without, policy, batch).size_bytes(), 4096 * (fused + context));
+  EXPECT_EQ(mixer_saved(without, policy, batch, 0).size_bytes(), 4096 * (fused + context));
   const ModelSpec gated = preset_spec("qwen3_30B_A3B", {"--attention_output_gate", "True"});
-  EXPECT_EQ(attention_saved(gated, policy, batch).size_bytes(), 4096 * (fused + 2 * 32 * 128 + context + 4 * (32 + 4)));
+  EXPECT_EQ(mixer_saved(gated, policy, batch, 0).size_bytes(), 4096 * (fused + 2 * 32 * 128 + context + 4 * (32 + 4)));
+}
+
+// A layer's mixer keeps what its own kind does; kinds that are not described are never counted as nothing.
+TEST(SavedTensorsTest, EachLayerKeepsWhatItsMixerKeeps) {
+  ModelSpec spec = preset_spec("qwen3_30B_A3B");
+  const BatchShape batch{.num_sequences = 1, .seq_length = 8};
+  const std::int64_t attention = mixer_saved(spec, {}, batch, 0).size_bytes();
+  for (const MixerKind kind :
+       {MixerKind::kAttention, MixerKind::kGatedDelta, MixerKind::kShortConvolution, MixerKind::kUnknown}) {
+    spec.mixers.assign(spec.layers.size(), MixerKind::kAttention);
+    spec.mixers[3] = kind;
+    EXPECT_EQ(mixer_saved(spec, {}, batch, 2).size_bytes(), attention);
+    if (has_saved_tensors(kind)) {
+      EXPECT_GT(mixer_saved(spec, {}, batch, 3).size_bytes(), 0);
+    } else {
+      EXPECT_THROW(layer_saved(spec, {}, batch, 3), InternalError);
+    }
+  }
 }
 
 TEST(SavedTensorsTest, FusedLossNeverHoldsTheLogits) {
@@ -60,6 +78,17 @@ TEST(SavedTensorsTest, CategoriesAddUp) {
   for (const std::int64_t bytes : by_category) sum += bytes;
   EXPECT_EQ(sum, declaration.size_bytes());
   EXPECT_EQ(declaration.children.size(), 61U);
+}
+
+// The choice: one bit a key and token, 128 words of 4096 keys; a layer that shares a choice keeps none.
+TEST(SavedTensorsTest, SparseAttentionKeepsItsChoiceAlone) {
+  const BatchShape batch{.num_sequences = 2, .seq_length = 4096};
+  const ModelSpec dense = preset_spec("deepseek_v3");
+  const ModelSpec sparse = test::sparse_spec({"--dsa_indexer_topk_freq", "4", "--dsa_indexer_skip_topk_offset", "3"});
+  const std::int64_t without = mixer_saved(dense, {}, batch, 0).size_bytes();
+  EXPECT_EQ(mixer_saved(sparse, {}, batch, 2).size_bytes(), without + 2 * 4096 * 128 * 4);
+  EXPECT_EQ(mixer_saved(sparse, {}, batch, 3).size_bytes(), without);
+  EXPECT_EQ(mixer_saved(sparse, {}, batch, 6).size_bytes(), without + 2 * 4096 * 128 * 4);
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+#include "nn/mixer.hpp"
+
+#include "nn/gqa_attention.hpp"
+#include "nn/mla_attention.hpp"
+
+namespace primus::nn {
+namespace {
+
+std::unique_ptr<Sublayer> make_attention(const model::ModelSpec& spec, int layer, ParameterStore& parameters) {
+  if (std::holds_alternative<model::MlaSpec>(spec.attention)) {
+    return std::make_unique<MlaAttention>(spec, layer, parameters);
+  }
+  return std::make_unique<GqaAttention>(spec, layer, parameters);
+}
+
+}  // namespace
+
+std::unique_ptr<Sublayer> make_mixer(const model::ModelSpec& spec, int layer, ParameterStore& parameters) {
+  switch (spec.mixer(layer)) {
+    case model::MixerKind::kAttention:
+      return make_attention(spec, layer, parameters);
+    case model::MixerKind::kGatedDelta:
+    case model::MixerKind::kShortConvolution:
+    case model::MixerKind::kUnknown:
+      break;
+  }
+  PRIMUS_CHECK(false, "the mixer of layer {} is not built", layer);
+}
+
+}  // namespace primus::nn
