@@ -10,14 +10,28 @@
 namespace primus::engine {
 namespace {
 
-ExpertLoad expert_load(int layer, std::span<const std::int64_t> loads) {
+/// Σ −p·ln p over ln E; loads without a token, and a single expert, count as balanced.
+double load_entropy(std::span<const std::int64_t> loads) {
+  const auto sum = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0}));
+  if (sum == 0.0 || loads.size() < 2) return 1.0;
+  double entropy = 0.0;
+  for (const std::int64_t load : loads) {
+    const double share = static_cast<double>(load) / sum;
+    if (load > 0) entropy -= share * std::log(share);
+  }
+  return entropy / std::log(static_cast<double>(loads.size()));
+}
+
+ExpertLoad expert_load(int layer, std::span<const std::int64_t> loads, std::optional<std::int64_t> num_dropped) {
   const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
                       static_cast<double>(loads.size());
   const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
   return {.layer = layer,
           .max_over_mean = mean > 0.0 ? most / mean : 0.0,
           .num_dead_experts = std::count(loads.begin(), loads.end(), std::int64_t{0}),
-          .num_tokens = {loads.begin(), loads.end()}};
+          .num_tokens = {loads.begin(), loads.end()},
+          .entropy = load_entropy(loads),
+          .num_dropped = num_dropped};
 }
 
 bool is_optimizer_step(const schedule::Action& action) {
@@ -246,9 +260,11 @@ StepRunner::UnderWay StepRunner::begin_read_back(const Running& running, const S
   std::vector<at::Tensor> tensors = {at::cat({running.loss_sum, running.square_sum})};
   std::vector<at::Tensor> counts;
   std::vector<at::Tensor> losses;
+  std::vector<std::optional<std::int64_t>> num_dropped;
   for (const nn::Model::RoutedLayer& routed : model_.routed_layers()) {
     counts.push_back(routed.moe->metrics().tokens_per_expert_E);
     losses.push_back(routed.moe->metrics().loss_4);
+    num_dropped.push_back(routed.moe->metrics().num_dropped);
   }
   // One copy for all layers.
   if (!counts.empty()) tensors.insert(tensors.end(), {at::cat(counts), at::cat(losses).to(at::kDouble)});
@@ -256,7 +272,8 @@ StepRunner::UnderWay StepRunner::begin_read_back(const Running& running, const S
           .copy = ops::HostCopy(tensors),
           .num_tokens = input.num_tokens,
           .depth_num_tokens = input.depth_num_tokens,
-          .num_micro_batches = input.micro_batches.size()};
+          .num_micro_batches = input.micro_batches.size(),
+          .num_dropped = std::move(num_dropped)};
 }
 
 void StepRunner::read_back(UnderWay& step) {
@@ -287,7 +304,8 @@ void StepRunner::collect_router_metrics(UnderWay& step, const at::Tensor& counts
   for (std::size_t i = 0; i < layers.size(); ++i) {
     num_passes += layers[i].num_passes;
     const auto* first = counts_LE.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
-    result.expert_loads.push_back(expert_load(layers[i].layer, {first, static_cast<std::size_t>(num_experts)}));
+    result.expert_loads.push_back(
+        expert_load(layers[i].layer, {first, static_cast<std::size_t>(num_experts)}, step.num_dropped.at(i)));
   }
   const at::Tensor loss_L4 = loss_4L.view({std::ssize(layers), -1});
   const double count = static_cast<double>(num_passes) * static_cast<double>(step.num_micro_batches);

@@ -3,6 +3,7 @@
 // not data files, logs or learning-rate curves.
 #include <deque>
 #include <map>
+#include <numeric>
 #include <span>
 
 #include "engine/loss_scaler.hpp"
@@ -54,6 +55,10 @@ struct ExpertLoad {
   double max_over_mean = 0.0;
   std::int64_t num_dead_experts = 0;          // got no token
   std::vector<std::int64_t> num_tokens = {};  // by expert
+  double entropy = 1.0;                       // of the loads as shares, over ln(experts): 1 is balanced, 0 one expert
+  std::optional<std::int64_t> num_dropped;    // choices beyond a capacity, where there is one
+
+  std::int64_t num_choices() const { return std::accumulate(num_tokens.begin(), num_tokens.end(), std::int64_t{0}); }
 };
 
 /// kSkippedOverflow: the loss scale was too large, which is no fault and mends itself.
@@ -120,6 +125,7 @@ class StepRunner {
     double num_tokens = 1.0;
     std::vector<double> depth_num_tokens;
     std::size_t num_micro_batches = 0;
+    std::vector<std::optional<std::int64_t>> num_dropped = {};  // by MoE layer
   };
 
   /// A step of so many micro-batches as recorded pieces (recorded_step.cpp).

@@ -3,8 +3,11 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sign.h>
 
+#include <numeric>
+
 #include "ops/bias/bias.hpp"
 #include "ops/gemm/gemm.hpp"
+#include "ops/permute/capacity.hpp"
 
 // Legend: T tokens, H hidden, E experts, K top_k.
 namespace primus::nn {
@@ -62,11 +65,13 @@ Router::Router(const model::ModelSpec& spec, const model::NumericPolicy& policy,
   metrics_.tokens_per_expert_E = at::zeros({router_.num_experts}, weight_.weight.options().dtype(at::kLong));
   metrics_.loss_4 = at::zeros({ops::RouterLoss::kNum}, router_values);
   counted_.num_E.assign(static_cast<std::size_t>(router_.num_experts), 0);
+  if (router_.capacity) metrics_.num_dropped = 0;
 }
 
 void Router::reset_metrics() {
   metrics_.tokens_per_expert_E.zero_();
   metrics_.loss_4.zero_();
+  if (metrics_.num_dropped) metrics_.num_dropped = 0;
   if (quantile_sum_E_.defined()) quantile_sum_E_.zero_();
   if (margins_EB_.defined()) margins_EB_.zero_();
   num_quantiles_ = 0;
@@ -151,10 +156,20 @@ ops::RouterInput Router::router_input(const Tensor& logits_TE, const StepContext
   return input;
 }
 
+std::int64_t Router::num_beyond_capacity(const ops::RouterOutput& output) const {
+  const std::int64_t capacity =
+      ops::expert_capacity(output.index_TK.size(0), router_.top_k, router_.num_experts, router_.capacity->factor);
+  const auto* num_E = output.num_tokens_E.const_data_ptr<std::int32_t>();
+  return std::accumulate(num_E, num_E + router_.num_experts, std::int64_t{0}, [&](std::int64_t sum, std::int64_t num) {
+    return sum + std::max<std::int64_t>(num - capacity, 0);
+  });
+}
+
 void Router::count(const ops::RouterOutput& output, const StepContext& step) {
   if (step.mode != Mode::kTraining) return;
   metrics_.tokens_per_expert_E.add_(output.num_tokens_E);
   metrics_.loss_4.add_(output.loss_4);
+  if (metrics_.num_dropped && output.num_tokens_E.is_cpu()) *metrics_.num_dropped += num_beyond_capacity(output);
   if (quantile_sum_E_.defined()) {
     quantile_sum_E_.add_(output.quantile_E);
     ++num_quantiles_;

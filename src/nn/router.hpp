@@ -14,6 +14,8 @@ namespace primus::nn {
 struct RouterMetrics {
   Tensor tokens_per_expert_E;  // int64, choices: before any is dropped
   Tensor loss_4;               // sums over micro-batches, coefficients included; places: ops::RouterLoss
+  /// Choices beyond their expert's capacity, where there is one: on the host, as capacities are.
+  std::optional<std::int64_t> num_dropped;
 };
 
 class Router {
@@ -51,6 +53,7 @@ class Router {
   void fill_with_random_logits(const StepContext& step, Tensor& logits_TE) const;
   ops::RouterInput router_input(const Tensor& logits_TE, const StepContext& step);
   void count(const ops::RouterOutput& output, const StepContext& step);
+  std::int64_t num_beyond_capacity(const ops::RouterOutput& output) const;
   ops::MarginOptions margin_options() const;
   void update_by_sign(comm::Group& data, const Tensor& proceed_1);
   void update_to_quantile(comm::Group& data);

@@ -14,7 +14,19 @@ nlohmann::ordered_json number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
 
+std::string load_text(const engine::ExpertLoad& load) {
+  std::string text = fmt::format("expert load max/mean: {:.2f} | expert load entropy: {:.3f} | dead experts: {} |",
+                                 load.max_over_mean, load.entropy, load.num_dead_experts);
+  if (const auto share = dropped_share(load)) text += fmt::format(" dropped choices: {:.2f} % |", 100.0 * *share);
+  return text;
+}
+
 }  // namespace
+
+std::optional<double> dropped_share(const engine::ExpertLoad& load) {
+  if (!load.num_dropped) return std::nullopt;
+  return static_cast<double>(*load.num_dropped) / static_cast<double>(std::max<std::int64_t>(load.num_choices(), 1));
+}
 
 engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads) {
   engine::ExpertLoad worst;
@@ -24,6 +36,9 @@ engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads) {
       worst.max_over_mean = load.max_over_mean;
     }
     worst.num_dead_experts += load.num_dead_experts;
+    worst.entropy = std::min(worst.entropy, load.entropy);
+    worst.num_tokens.push_back(load.num_choices());
+    if (load.num_dropped) worst.num_dropped = worst.num_dropped.value_or(0) + *load.num_dropped;
   }
   return worst;
 }
@@ -51,8 +66,7 @@ std::string console_line(const IterationRecord& record) {
   if (record.largest_logit) line += fmt::format(" max attention logit: {:.3f} |", *record.largest_logit);
   if (!record.expert_loads.empty()) {
     const engine::ExpertLoad worst = worst_load(record.expert_loads);
-    line +=
-        fmt::format(" expert load max/mean: {:.2f} | dead experts: {} |", worst.max_over_mean, worst.num_dead_experts);
+    line += fmt::format(" {}", load_text(worst));
   }
   line += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} | memory: {} |",
                       record.num_skipped, record.num_nan, format_bytes(record.held_bytes));
@@ -62,8 +76,7 @@ std::string console_line(const IterationRecord& record) {
 std::string expert_lines(const IterationRecord& record) {
   std::string lines;
   for (const engine::ExpertLoad& load : record.expert_loads) {
-    lines += fmt::format("   layer {:3d} | expert load max/mean: {:.2f} | dead experts: {}\n", load.layer,
-                         load.max_over_mean, load.num_dead_experts);
+    lines += fmt::format("   layer {:3d} | {}\n", load.layer, load_text(load));
   }
   return lines;
 }
@@ -100,7 +113,9 @@ std::string json_line(const IterationRecord& record) {
     for (const engine::ExpertLoad& load : record.expert_loads) {
       loads.push_back({{"layer", load.layer},
                        {"max_over_mean", number(load.max_over_mean)},
+                       {"entropy", number(load.entropy)},
                        {"dead_experts", load.num_dead_experts}});
+      if (const auto share = dropped_share(load)) loads.back()["dropped_share"] = number(*share);
     }
     json["expert_load"] = std::move(loads);
   }
@@ -131,7 +146,9 @@ std::vector<std::pair<std::string, double>> named_values(const IterationRecord& 
   if (record.expert_loads.empty()) return values;
   const engine::ExpertLoad worst = worst_load(record.expert_loads);
   values.emplace_back("moe/expert load max over mean", worst.max_over_mean);
+  values.emplace_back("moe/expert load entropy", worst.entropy);
   values.emplace_back("moe/dead experts", static_cast<double>(worst.num_dead_experts));
+  add("moe/dropped share", dropped_share(worst));
   return values;
 }
 

@@ -58,7 +58,10 @@ std::vector<std::pair<std::string, double>> named_values(const IterationRecord& 
 /// Of these, how fast it went.
 std::vector<std::pair<std::string, double>> named_speeds(const IterationRecord& record);
 
-/// Highest max/mean over the layers, and all dead experts.
+/// Choices beyond their expert's capacity over all of them; nothing where no expert has one.
+std::optional<double> dropped_share(const engine::ExpertLoad& load);
+
+/// Highest max/mean and lowest entropy over the layers; all dead experts, all choices and those that were dropped.
 engine::ExpertLoad worst_load(const std::vector<engine::ExpertLoad>& loads);
 
 }  // namespace primus::train

@@ -41,12 +41,18 @@ void add_experts(const IterationRecord& record, Series per_layer, Values& values
   if (record.expert_loads.empty()) return;
   const engine::ExpertLoad worst = worst_load(record.expert_loads);
   values.add("moe/expert load max over mean", worst.max_over_mean);
+  values.add("moe/expert load entropy", worst.entropy);
   values.add("moe/dead experts", static_cast<double>(worst.num_dead_experts));
+  if (const auto share = dropped_share(worst)) values.add("moe/dropped share", *share);
   for (const engine::ExpertLoad& load : record.expert_loads) {
     values.add_encoded(bar_value(fmt::format("moe/tokens by expert, layer {}", load.layer), load.num_tokens));
     if (per_layer == Series::kNo) continue;
     values.add(fmt::format("moe/expert load max over mean, layer {}", load.layer), load.max_over_mean);
+    values.add(fmt::format("moe/expert load entropy, layer {}", load.layer), load.entropy);
     values.add(fmt::format("moe/dead experts, layer {}", load.layer), static_cast<double>(load.num_dead_experts));
+    if (const auto share = dropped_share(load)) {
+      values.add(fmt::format("moe/dropped share, layer {}", load.layer), *share);
+    }
   }
 }
 

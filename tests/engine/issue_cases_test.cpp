@@ -46,6 +46,49 @@ TEST(IssueCase36And68, MemoryDoesNotFollowTheImbalanceOrTheSteps) {
   EXPECT_NEAR(last.expert_loads.at(0).max_over_mean, 4.0, 1e-9) << "every token goes to the preferred expert";
 }
 
+/// Imbalance that nobody sees: each step tells the loads' entropy and, with a capacity, the choices that were dropped;
+/// evaluation and recomputation count nothing.
+TEST(IssueCase86, EntropyAndDroppedChoicesAreThoseOfTheLoads) {
+  model::ModelSpec spec = random_spec(4);
+  spec.layers = {model::LayerKind::kMoe};
+  spec.moe->router = {};
+  spec.moe->router.num_experts = 6;
+  spec.moe->router.top_k = 2;
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 24};
+  std::mt19937_64 generator(2);
+  for (const double factor : {0.0, 0.5, 0.9, 6.0}) {
+    if (factor > 0.0) spec.moe->router.capacity = model::ExpertCapacity{.factor = factor};
+    for (const bool is_remade : {false, true}) {
+      engine::StepSettings settings{.micro_batch = batch, .recompute = {}, .loss_scale = {}};
+      if (is_remade) settings.recompute.layers = {model::LayerRecompute::kAllButInput};
+      Rig rig(spec, settings, {});
+      for (const std::int64_t sequences : {1, 3}) {
+        const Data data = random_data(spec, {.num_sequences = sequences, .seq_length = batch.seq_length}, generator);
+        for (const nn::MicroBatchInput& input : rig.cut(data, 1)) rig.runner.evaluate(input);
+        const engine::ExpertLoad load = rig.step(data, 1).expert_loads.at(0);
+        double entropy = 0.0;
+        std::int64_t beyond = 0;
+        for (const std::int64_t tokens : load.num_tokens) {
+          const double share = static_cast<double>(tokens) / static_cast<double>(load.num_choices());
+          if (tokens > 0) entropy -= share * std::log(share) / std::log(6.0);
+          beyond += std::max<std::int64_t>(tokens - static_cast<std::int64_t>(std::ceil(8.0 * factor)), 0);
+        }
+        EXPECT_EQ(load.num_choices(), sequences * 48);
+        EXPECT_NEAR(load.entropy, entropy, 1e-12);
+        EXPECT_LT(load.entropy, 1.0);
+        ASSERT_EQ(load.num_dropped.has_value(), factor > 0.0);
+        if (factor == 0.0) continue;
+        // Of one micro-batch the loads say it; of several, each has a capacity of its own, and more is dropped.
+        if (sequences == 1) {
+          EXPECT_EQ(*load.num_dropped, beyond) << factor;
+        }
+        EXPECT_GE(*load.num_dropped, beyond - 2 * 6 * static_cast<std::int64_t>(std::ceil(8.0 * factor))) << factor;
+        EXPECT_EQ(*load.num_dropped == 0, factor == 6.0);
+      }
+    }
+  }
+}
+
 /// A router in low precision flips experts: with bf16 inputs and fp32 logits the choice is that of fp64.
 TEST(IssueCase82, LogitsInFp32ChooseTheExpertsOfFp64) {
   std::mt19937_64 generator(3);

@@ -26,7 +26,7 @@ IterationRecord sample() {
           .num_nan = 1,
           .held_bytes = 3 << 20,
           .reserved_bytes = 4 << 20,
-          .expert_loads = {{1, 1.25, 0}, {2, 2.5, 3}}};
+          .expert_loads = {{1, 1.25, 0, {5, 5}, 0.95}, {2, 2.5, 3, {10, 0}, 0.25}}};
 }
 
 TEST(MetricsTest, ConsoleLineHasMegatronsShape) {
@@ -35,7 +35,7 @@ TEST(MetricsTest, ConsoleLineHasMegatronsShape) {
             " throughput per GPU (TFLOP/s/GPU): 0.1234 | tokens/s/GPU: 4567.8 |"
             " learning rate: 1.000000E-04 | global batch size:    16 | lm loss: 5.950000E+00 |"
             " load_balancing_loss: 1.050000E+00 | loss scale: 1.0 | grad norm: 1.500 |"
-            " expert load max/mean: 2.50 | dead experts: 3 |"
+            " expert load max/mean: 2.50 | expert load entropy: 0.250 | dead experts: 3 |"
             " number of skipped iterations:   1 | number of nan iterations:   1 | memory: 3.00 MiB |");
 }
 
@@ -55,6 +55,25 @@ TEST(MetricsTest, EachPredictionDepthHasALossOfItsOwn) {
   EXPECT_EQ(json["loss_scale"], 4096.0);
 }
 
+TEST(MetricsTest, WithACapacityTheDroppedShareIsTold) {
+  IterationRecord record = sample();
+  record.expert_loads[0].num_dropped = 1;
+  record.expert_loads[1].num_dropped = 4;
+  EXPECT_THAT(console_line(record), HasSubstr("dead experts: 3 | dropped choices: 25.00 % |"));
+  EXPECT_EQ(
+      expert_lines(record),
+      "   layer   1 | expert load max/mean: 1.25 | expert load entropy: 0.950 | dead experts: 0 | dropped choices: "
+      "10.00 % |\n"
+      "   layer   2 | expert load max/mean: 2.50 | expert load entropy: 0.250 | dead experts: 3 | dropped choices: "
+      "40.00 % |\n");
+  const nlohmann::json json = nlohmann::json::parse(json_line(record));
+  EXPECT_EQ(json["expert_load"][0]["dropped_share"], 0.1);
+  const auto values = named_values(record);
+  const auto dropped = std::ranges::find(values, "moe/dropped share", &std::pair<std::string, double>::first);
+  ASSERT_NE(dropped, values.end());
+  EXPECT_EQ(dropped->second, 0.25);
+}
+
 TEST(MetricsTest, DenseModelsHaveNoRouterFields) {
   IterationRecord record = sample();
   record.load_balancing_loss.reset();
@@ -72,6 +91,8 @@ TEST(MetricsTest, JsonHoldsEveryLayerAndStaysReadableWithoutNumbers) {
   EXPECT_EQ(json["iteration"], 7);
   EXPECT_EQ(json["expert_load"].size(), 2U);
   EXPECT_EQ(json["expert_load"][1]["dead_experts"], 3);
+  EXPECT_EQ(json["expert_load"][1]["entropy"], 0.25);
+  EXPECT_FALSE(json["expert_load"][1].contains("dropped_share"));
   const nlohmann::json evaluation = nlohmann::json::parse(
       json_line(EvaluationRecord{.iteration = 7, .split = "validation", .loss = 2.0, .num_tokens = 10}));
   EXPECT_EQ(evaluation["eval_loss"], 2.0);
