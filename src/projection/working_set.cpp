@@ -51,8 +51,13 @@ std::int64_t mixer_compute(const MemoryInputs& inputs, int layer, const model::S
   switch (inputs.spec.mixer(layer)) {
     case model::MixerKind::kAttention:
       return attention_compute(inputs, mixer);
-    case model::MixerKind::kGatedDelta:
     case model::MixerKind::kShortConvolution:
+      // Gradients of what the convolution read and gave, and its output again.
+      return mixer.size_bytes() + 2 * sizes_of(inputs).inside * inputs.spec.hidden_size * sizes_of(inputs).element;
+    case model::MixerKind::kGatedDelta:
+      // The convolution's output and its gradient, the projection's gradient; the context normed, and its gradient.
+      return 3 * bytes_of(mixer, model::GatedDeltaSlot::kProjected) +
+             2 * bytes_of(mixer, model::GatedDeltaSlot::kContext);
     case model::MixerKind::kUnknown:
       break;
   }

@@ -69,7 +69,7 @@ def forward_and_gradients(model, ids, work):
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()}
     on_disk = named_on_disk(model, gradients, work / "gradients")
     model.zero_grad(set_to_none=True)
-    return logits.detach(), loss.item(), {k: v for k, v in on_disk.items() if not k.endswith("e_score_correction_bias")}
+    return logits.detach(), loss.item(), {k: v for k, v in on_disk.items() if not k.endswith(models.EXPERT_BIASES)}
 
 
 def compare_pass(model, folder, ids, checks, work, what):
@@ -150,7 +150,7 @@ def compare_training(model, checkpoint, checks, work, seed):
     documents = [generator.integers(0, vocab, int(n)) for n in generator.integers(30, 200, 40)]
     write_dataset(work / "data", documents)
     # torch's side has no rule for expert biases: they stand still.
-    biases = ["--moe_router_bias_update_rate", 0.0] if model.config.model_type == "deepseek_v3" else []
+    biases = ["--moe_router_bias_update_rate", 0.0] if model.config.model_type in ("deepseek_v3", "lfm2_moe") else []
     run("train", "pretrain", "--config", checkpoint / "experiment.yaml", "--load", checkpoint, "--finetune", "true",
         "--train_data_path", work / "data", "--tokenizer_type", "NullTokenizer", "--vocab_size", vocab, "--seq_length", seq,
         "--train_iters", steps, "--global_batch_size", batch, "--micro_batch_size", 2, "--lr", RATE, "--min_lr", 0.0,
@@ -199,7 +199,7 @@ def compare_types(original, checks, work):
         run("checkpoint", "export", "--from", work / word, "--to", work / f"back_{word}")
         after = tensors_of(work / f"back_{word}")
         for name, tensor in tensors_of(original).items():
-            expected = tensor if name.endswith("e_score_correction_bias") else tensor.to(dtype)
+            expected = tensor if name.endswith(models.EXPERT_BIASES) else tensor.to(dtype)
             checks.that(torch.equal(expected, after[name]), f"{word}: {name} is rounded otherwise")
 
 
@@ -210,6 +210,8 @@ def older_spelling(folder, target):
     config = json.loads(path.read_text())
     rope = dict(config.pop("rope_parameters"))
     config["rope_theta"] = rope.pop("rope_theta")
+    if "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     kind = rope.pop("rope_type")
     config["rope_scaling"] = None if kind == "default" else dict(rope, type=kind)
     config["torch_dtype"] = config.pop("dtype")
