@@ -3,6 +3,7 @@
 // it or in which order, so that every parallel layout starts from the same model (D3, D4).
 #include <array>
 #include <cstdint>
+#include <numbers>
 #include <string_view>
 
 namespace primus {
@@ -40,12 +41,23 @@ class Philox {
   }
 
   /// Uniform in (0, 1), 32 random bits, of global element `index`.
-  double uniform(std::uint64_t index) const { return (words(index / 4)[index % 4] + 0.5) * 0x1.0p-32; }
+  constexpr double uniform(std::uint64_t index) const { return unit(words(index / 4)[index % 4]); }
 
   /// Standard normal of global element `index` (Box-Muller; elements 2i and 2i+1 share a pair of words).
   double normal(std::uint64_t index) const;
 
+  /// The same with the functions of `Math`, for devices that have their own.
+  template <typename Math>
+  constexpr double normal_with(std::uint64_t index) const {
+    const std::array<std::uint32_t, 4> block = words(index / 4);
+    const std::size_t pair = (index % 4) / 2 * 2;
+    const double radius = Math::sqrt(-2.0 * Math::log(unit(block[pair])));
+    const double angle = 2.0 * std::numbers::pi * unit(block[pair + 1]);
+    return index % 2 == 0 ? radius * Math::cos(angle) : radius * Math::sin(angle);
+  }
+
  private:
+  static constexpr double unit(std::uint32_t word) { return (word + 0.5) * 0x1.0p-32; }
   static constexpr std::uint32_t low(std::uint64_t v) { return static_cast<std::uint32_t>(v); }
   static constexpr std::uint32_t high(std::uint64_t v) { return static_cast<std::uint32_t>(v >> 32); }
 

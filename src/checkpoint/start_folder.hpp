@@ -27,8 +27,9 @@ struct StartFolder {
   std::vector<std::filesystem::path> candidates;  // checkpoints in it, the best first; one that names a model: itself
 };
 
-/// The run's own checkpoints first (of these and its short-lived ones the newest), then `load`, then `pretrained_checkpoint`; none: random weights. Throws
-/// ConfigError, of a problem with its key and without a file, for a folder or a step that is not there.
+/// The run's own checkpoints first (of these and its short-lived ones the newest), then `load`, then
+/// `pretrained_checkpoint`; none: random weights. Throws ConfigError, of a problem with its key and without a file, for
+/// a folder or a step that is not there.
 std::optional<StartFolder> find_start_folder(const config::Experiment& experiment);
 
 }  // namespace primus::checkpoint

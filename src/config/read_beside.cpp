@@ -199,8 +199,9 @@ constexpr Row kRows[] = {
     {"load", "no_load_optim no_load_rng finetune exit_on_missing_checkpoint"},
     {"load pretrained_checkpoint", "load_main_params_from_ckpt"},
     {"use_checkpoint_args", "use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args"},
-    {"non_persistent_save_interval",
-     "non_persistent_ckpt_type non_persistent_global_ckpt_dir non_persistent_local_ckpt_dir"},
+    {"non_persistent_save_interval", "non_persistent_ckpt_type"},
+    {"non_persistent_save_interval&non_persistent_ckpt_type=global", "non_persistent_global_ckpt_dir"},
+    {"non_persistent_save_interval&non_persistent_ckpt_type=local", "non_persistent_local_ckpt_dir"},
     {"recompute_granularity=full", "recompute_method recompute_num_layers recompute_layer_ids"},
     {"recompute_granularity=selective", "recompute_modules"},
     // Faults and restarts.

@@ -25,6 +25,11 @@ bool is_plain(const std::vector<schedule::Action>& actions, std::size_t num_micr
          actions.back().kind == ActionKind::kOptimizerStep;
 }
 
+/// A recorded kernel has the arguments of the step that recorded it: it would draw the same numbers again and again.
+bool draws_by_token(const model::ModelSpec& spec) {
+  return spec.moe && spec.moe->router.draws_by_token();
+}
+
 std::vector<nn::LossInput*> losses_of(nn::MicroBatchInput& input) {
   std::vector<nn::LossInput*> losses = {&input.loss};
   for (nn::DepthInput& depth : input.depths) losses.push_back(&depth.loss);
@@ -47,7 +52,7 @@ StepRunner::Recording* StepRunner::recording_for(const std::vector<schedule::Act
   const std::size_t num_micro_batches = input.micro_batches.size();
   const bool can_be = settings_.launch == Launch::kRecorded && parameters_.device().is_cuda() && !rerun_.is_on() &&
                       settings_.loss_scale.kind == LossScaleSettings::Kind::kConstant && input.observer == nullptr &&
-                      is_plain(actions, num_micro_batches);
+                      !draws_by_token(spec_) && is_plain(actions, num_micro_batches);
   if (!can_be) return nullptr;
   const auto found = recordings_.find(num_micro_batches);
   if (found != recordings_.end()) return &found->second;

@@ -130,6 +130,10 @@ struct RouterSpec {
   double logit_softcap = 0.0;  // 0: none
   std::optional<ExpertCapacity> capacity;
 
+  bool has_random_logits() const { return balance == Balance::kRandom || forced_imbalance.has_value(); }
+  /// Are there numbers that depend on a token's place in the run?
+  bool draws_by_token() const { return has_random_logits() || input_jitter != 0.0; }
+
   /// Rows of the balancing losses' slopes: sequences, or the micro-batch as one.
   std::int64_t num_slopes(std::int64_t num_sequences) const {
     return !losses.has_balance() ? 0 : losses.seq_aux != 0.0 ? num_sequences : 1;

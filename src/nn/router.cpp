@@ -167,7 +167,7 @@ void Router::count(const ops::RouterOutput& output, const StepContext& step) {
 
 void Router::forward(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   Tensor& logits_TE = saved.allocate(Slot::kLogits);
-  if (router_.balance == model::RouterSpec::Balance::kRandom || router_.forced_imbalance) {
+  if (router_.has_random_logits()) {
     fill_with_random_logits(step, logits_TE);
   } else {
     ops::linear_forward(input(x_TH, step), matched(weight_.weight, logits_TE.scalar_type()), logits_TE);

@@ -10,6 +10,7 @@
 #include "ops/permute/permute.hpp"
 #include "ops/rms_norm/rms_norm.hpp"
 #include "ops/rope/rope.hpp"
+#include "ops/router/noise.hpp"
 #include "ops/router/router.hpp"
 #include "ops/swiglu/swiglu.hpp"
 
@@ -62,6 +63,8 @@ struct CudaOps {
   PRIMUS_CUDA_OP(swiglu_backward);
   PRIMUS_CUDA_OP(router_forward);
   PRIMUS_CUDA_OP(router_backward);
+  PRIMUS_CUDA_OP(token_jitter);
+  PRIMUS_CUDA_OP(token_normal);
   PRIMUS_CUDA_OP(permute_plan);
   PRIMUS_CUDA_OP(permute_rows);
   PRIMUS_CUDA_OP(permute_values);

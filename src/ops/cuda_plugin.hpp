@@ -25,7 +25,7 @@ struct CudaPlugin {
 };
 
 /// Contract changes that keep the size raise the number in front.
-inline constexpr const char* kCudaPluginBuild = "4, primus " PRIMUS_VERSION ", torch " TORCH_VERSION;
+inline constexpr const char* kCudaPluginBuild = "5, primus " PRIMUS_VERSION ", torch " TORCH_VERSION;
 inline constexpr const char* kCudaPluginEntry = "primus_cuda_plugin";
 using CudaPluginEntry = const CudaPlugin* (*)();
 

@@ -8,6 +8,7 @@ void register_rms_norm(CudaOps& ops);
 void register_swiglu(CudaOps& ops);
 void register_permute(CudaOps& ops);
 void register_router(CudaOps& ops);
+void register_router_noise(CudaOps& ops);
 void register_rope(CudaOps& ops);
 void register_cross_entropy(CudaOps& ops);
 void register_embedding(CudaOps& ops);

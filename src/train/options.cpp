@@ -114,13 +114,16 @@ std::vector<std::int64_t> phase_ends(const config::Experiment& experiment) {
 std::vector<ValidationSet> validation_sets(const config::Experiment& experiment) {
   std::vector<ValidationSet> sets;
   if (!experiment.get_bool("multiple_validation_sets")) return sets;
-  const auto blend = data::parse_blend(experiment.get_strings("valid_data_path"), "valid_data_path");
+  const std::vector<std::string> written = experiment.get_strings("valid_data_path");
+  const auto blend = written.empty() ? data::BlendSpec{} : data::parse_blend(written, "valid_data_path");
   const std::vector<std::string> names = experiment.get_strings("validation_set_names");
   if (blend.prefixes.empty() || blend.weights || (!names.empty() && names.size() != blend.prefixes.size())) {
-    throw ConfigError({{.key = "multiple_validation_sets",
-                        .message = "needs the prefixes of the sets, without weights, and a name for each or none",
-                        .expected = "valid_data_path: [a_text_document, b_text_document]",
-                        .found = fmt::format("{} prefixes, {} names", blend.prefixes.size(), names.size())}});
+    throw ConfigError(
+        {{.key = "multiple_validation_sets",
+          .message =
+              "needs the prefixes of the sets (mock_data has none), without weights, and a name for each or none",
+          .expected = "valid_data_path: [a_text_document, b_text_document]",
+          .found = fmt::format("{} prefixes, {} names", blend.prefixes.size(), names.size())}});
   }
   for (std::size_t i = 0; i < blend.prefixes.size(); ++i)
     sets.push_back({names.empty() ? std::to_string(i) : names[i], blend.prefixes[i]});

@@ -110,7 +110,7 @@ void Reporter::iteration(const IterationRecord& record) {
   write_json(json_line(record));
   to_mlflow([&](MlflowRun& run) {
     for (const auto& [name, value] : named_values(record)) run.metric(name, value, record.iteration);
-    if (speeds_to_mlflow_ == Copies::kNo) return;
+    if (mlflow_options_->speeds == MlflowOptions::Copies::kNo) return;
     for (const auto& [name, value] : named_speeds(record)) run.metric(name, value, record.iteration);
   });
 }
@@ -137,18 +137,9 @@ void Reporter::open_tensorboard(const TensorBoardOptions& options, const std::st
 }
 
 void Reporter::open_mlflow(const config::Experiment& experiment, std::int64_t last_iteration) {
-  if (experiment.get_bool("disable_mlflow")) return;
-  const char* uri = std::getenv("MLFLOW_TRACKING_URI");
-  const auto is_on = [&](const char* key) { return experiment.get_bool(key) ? Copies::kYes : Copies::kNo; };
-  speeds_to_mlflow_ = is_on("mlflow_upload_performance_metrics");
-  logs_to_mlflow_ = is_on("mlflow_upload_logs");
-  if (experiment.get_bool("mlflow_upload_traces")) traces_to_mlflow_ = tensorboard_options(experiment).folder;
-  mlflow_ = std::make_unique<MlflowRun>(
-      MlflowNames{mlflow_store(uri != nullptr ? uri : "", std::filesystem::path(experiment.workspace) / "mlruns"),
-                  experiment.get_optional_string("mlflow_experiment_name").value_or(experiment.exp_name),
-                  experiment.get_optional_string("mlflow_run_name").value_or(experiment.exp_name),
-                  experiment.user_name},
-      run_folder_ + "/mlflow_run_id", last_iteration);
+  mlflow_options_ = mlflow_options(experiment);
+  if (!mlflow_options_) return;
+  mlflow_ = std::make_unique<MlflowRun>(mlflow_options_->names, run_folder_ + "/mlflow_run_id", last_iteration);
   to_mlflow([&](MlflowRun& run) {
     for (const auto& [key, setting] : experiment.settings()) run.parameter(key, config::to_text(setting.value));
     for (const auto& [name, value] : experiment.env) run.tag("env." + name, value);
@@ -157,14 +148,14 @@ void Reporter::open_mlflow(const config::Experiment& experiment, std::int64_t la
 
 void Reporter::close_mlflow(MlflowRun::Status status) {
   to_mlflow([&](MlflowRun& run) {
-    if (logs_to_mlflow_ == Copies::kYes) {
+    if (mlflow_options_->logs == MlflowOptions::Copies::kYes) {
       for (const char* name : {"log.txt", "metrics.jsonl", "experiment.yaml", "experiment.json"}) {
         const std::filesystem::path file = std::filesystem::path(run_folder_) / name;
         if (std::filesystem::exists(file)) run.artifact(file, "logs");
       }
     }
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(traces_to_mlflow_, error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(mlflow_options_->traces, error)) {
       if (entry.path().filename().string().find(".pt.trace.json") != std::string::npos)
         run.artifact(entry.path(), "traces");
     }

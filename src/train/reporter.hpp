@@ -9,7 +9,7 @@
 #include "base/folder_lock.hpp"
 #include "data/ngram.hpp"
 #include "train/metrics.hpp"
-#include "train/mlflow_run.hpp"
+#include "train/mlflow_options.hpp"
 #include "train/options.hpp"
 
 namespace primus::train {
@@ -56,10 +56,7 @@ class Reporter {
   std::ofstream log_;
   std::unique_ptr<TensorBoard> tensorboard_;
   std::unique_ptr<MlflowRun> mlflow_;
-  enum class Copies { kNo, kYes };
-  Copies speeds_to_mlflow_ = Copies::kNo;
-  Copies logs_to_mlflow_ = Copies::kNo;
-  std::string traces_to_mlflow_;  // the folder of traces; empty: they stay where they are
+  std::optional<MlflowOptions> mlflow_options_;
   bool has_lost_records_ = false;
   RunOptions::PerLayerLog per_layer_;
   bool has_terminal_;

@@ -76,12 +76,12 @@ TEST_F(Places, AnInheritedExpertParallelSizeFollowsTheProcessesEverywhere) {
 }
 
 TEST_F(Places, APlanSetsApartWhatATrainRefuses) {
-  const ProgramResult plan = run({"--dry-run", "train", "pretrain", "--config", bom_, "--log_energy"});
+  const ProgramResult plan = run({"--dry-run", "train", "pretrain", "--config", bom_, "--fp8", "hybrid"});
   const std::size_t refused = plan.out.find("planned (a real train refuses these)\n");
   const std::size_t yields = plan.out.find("planned (a real train computes the same numbers without these)\n");
   ASSERT_NE(refused, std::string::npos) << plan.out;
   ASSERT_NE(yields, std::string::npos) << plan.out;
-  EXPECT_NE(plan.out.find("  log_energy = true", refused), std::string::npos);
+  EXPECT_NE(plan.out.find("  fp8 = hybrid", refused), std::string::npos);
   EXPECT_NE(plan.out.find("  expert_model_parallel_size = 8", yields), std::string::npos);
   EXPECT_NE(plan.out.find("  moe_shared_expert_overlap = true", yields), std::string::npos);
   const Json checked = Json::parse(run({"config", "check", bom_, "--format", "json"}).out);

@@ -272,6 +272,36 @@ TEST_P(CudaStep, RecordedStepsEqualLaunchedOnes) {
   }
 }
 
+/// Random logits depend on the step, so such a step is launched, whatever was asked for.
+TEST_P(CudaStep, RandomLogitsAreDrawnAnewInEachStep) {
+  const SameBits same_bits;
+  std::mt19937_64 generator(seed());
+  model::ModelSpec spec = aligned_spec(seed());
+  spec.moe->router.balance = model::RouterSpec::Balance::kRandom;
+  if (GetParam() % 2 == 1) spec.moe->router.forced_imbalance = -2.0;
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  engine::StepSettings settings = recorded_settings(model::gpu_policy(policy), batch);
+  Rig recorded(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+  settings.launch = engine::Launch::kOneByOne;
+  Rig launched(spec, settings, model::OptimizerSpec{}, at::kCUDA);
+  Rig cpu(spec, {.policy = policy, .micro_batch = batch, .clip_grad = 1.0, .recompute = {}, .loss_scale = {}},
+          model::OptimizerSpec{});
+  for (int step = 0; step < 5; ++step) {
+    const Data data = random_data(spec, batch, generator);
+    std::vector<std::vector<std::int64_t>> loads;
+    for (Rig* rig : {&recorded, &launched, &cpu}) {
+      rig->first_sample = step;
+      const engine::StepResult result = rig->step(data, 1);
+      for (const engine::ExpertLoad& load : result.expert_loads) loads.push_back(load.num_tokens);
+    }
+    const std::size_t layers = loads.size() / 3;
+    ASSERT_GT(layers, 0U);
+    for (std::size_t i = 0; i < 2 * layers; ++i) EXPECT_EQ(loads[i], loads[i + layers]) << step;
+  }
+}
+
 /// Giving the device a step waits for nothing, launched or recorded; its result is there when it is asked for later.
 TEST_P(CudaStep, NoStepWaitsForTheDevice) {
   std::mt19937_64 generator(seed());

@@ -80,6 +80,7 @@ struct Rig {
                       {.micro_batches = micro_batches,
                        .num_tokens = data.num_tokens(),
                        .depth_num_tokens = std::move(depth_counts),
+                       .first_sample = first_sample,
                        .rates = {.learning_rate = learning_rate, .weight_decay = 0.1, .end_learning_rate = {}}});
   }
 
@@ -90,6 +91,7 @@ struct Rig {
   engine::Optimizer optimizer;
   engine::StepRunner runner;
   at::ScalarType statistics;
+  std::int64_t first_sample = 0;
 };
 
 /// A forward pass left what `declaration` says, category by category, and nothing besides: whatever a layer keeps

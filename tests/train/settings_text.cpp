@@ -1,12 +1,13 @@
 #include "train/settings_text.hpp"
-#include "checkpoint/start_folder.hpp"
 
 #include <fmt/format.h>
 
 #include <optional>
 #include <type_traits>
 
+#include "checkpoint/start_folder.hpp"
 #include "model/parameters.hpp"
+#include "train/mlflow_options.hpp"
 #include "train/options.hpp"
 #include "train/profiler.hpp"
 #include "train/routing_trace.hpp"
@@ -181,6 +182,7 @@ void add_evaluation(const RunOptions& options, Text& out) {
   out.add("evaluation", options.eval_interval, options.evaluation.global_batch_size,
           options.evaluation.micro_batch_size, options.evaluation.first_iteration, options.evaluation.extent,
           options.data.requested.valid, options.data.requested.test);
+  for (const ValidationSet& set : options.validation_sets) out.add("held out", set.name, set.prefix);
 }
 
 void add_output(const RunOptions& options, const model::ModelSpec& spec, Text& out) {
@@ -190,8 +192,11 @@ void add_output(const RunOptions& options, const model::ModelSpec& spec, Text& o
             options.save.writing, options.save.after_last_step, options.save.optimizer, options.save.generators,
             options.save.tokenizer);
   }
+  if (const auto& short_lived = options.save.short_lived)
+    out.add("short-lived", short_lived->folder, short_lived->interval);
+  out.add("progress", options.progress_file);
   out.add("log", options.log_interval, options.log_avg_skip_iterations, options.params_norm, options.gradient_zeros,
-          options.memory_interval, options.zone_timers);
+          options.memory_interval, options.zone_timers, options.energy, options.largest_logit);
   if (spec.moe) out.add("layers", options.per_layer_log);
   const TensorBoardOptions& board = options.tensorboard;
   if (board.folder.empty()) return;
@@ -221,9 +226,9 @@ void add_step(const engine::StepSettings& step, const model::ModelSpec& spec, Te
 
 void add_loop(const RunOptions& options, Text& out) {
   out.add("loop", options.run_folder, options.seed, options.train_iters, options.global_batch_size,
-          options.micro_batch_size, options.passed_over, options.kind, options.loss_watch, options.gradient_watch,
-          options.exit_interval, options.exit_after_s, options.on_nonfinite, options.determinism, options.documents,
-          options.read_back);
+          options.micro_batch_size, options.passed_over, options.phases, options.kind, options.loss_watch,
+          options.gradient_watch, options.exit_interval, options.exit_after_s, options.on_nonfinite,
+          options.determinism, options.documents, options.read_back);
   for (std::int64_t samples = 0; samples < options.train_samples(); samples += options.global_batch_size)
     out.add("size", options.batch_sizes.at(samples));
   out.add("decay", options.weight_decay.style, options.weight_decay.start, options.weight_decay.end);
@@ -241,6 +246,13 @@ void add_start(const config::Experiment& experiment, Text& out) {
     for (const char* name : {"finetune", "no_load_optim", "no_load_rng", "exit_on_missing_checkpoint"}) key(name);
   if (!experiment.is_null("load") || !experiment.is_null("pretrained_checkpoint")) key("load_main_params_from_ckpt");
   if (experiment.get_bool("moe_use_upcycling")) key("moe_upcycling_granularity");
+}
+
+void add_mlflow(const config::Experiment& experiment, Text& out) {
+  const auto mlflow = mlflow_options(experiment);
+  if (!mlflow) return;
+  out.add("mlflow", mlflow->names.store.string(), mlflow->names.experiment, mlflow->names.run, mlflow->speeds,
+          mlflow->logs, mlflow->traces);
 }
 
 /// What a run writes of single steps.
@@ -277,6 +289,7 @@ std::string settings_text(const config::Experiment& experiment) {
   add_output(options, spec, out);
   add_start(experiment, out);
   add_observers(experiment, spec, out);
+  add_mlflow(experiment, out);
   for (const auto& [name, value] : experiment.env) out.add(name, value);
   return out.text();
 }

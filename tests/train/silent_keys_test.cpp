@@ -105,7 +105,14 @@ std::vector<Base> bases() {
         "--encoder_seq_length=32", "--lr_warmup_iters=0", "--lr_warmup_samples=8", "--mock_data", "--rope_type=rope",
         "--profile", "--use_pytorch_profiler", "--profile_step_start=1", "--lr_decay_style=WSD",
         "--lr_wsd_decay_samples=8"}},
-      {"one data set", "language_model", with({files, {"--data_path=FOLDER/a"}})},
+      {"several held-out sets", "language_model",
+       with({files,
+             {"--train_data_path=FOLDER/a", "--valid_data_path=[FOLDER/a,FOLDER/b]", "--multiple_validation_sets",
+              "--eval_iters=2", "--disable_mlflow=false", "--profile", "--use_pytorch_profiler",
+              "--non_persistent_save_interval=4", "--non_persistent_ckpt_type=global",
+              "--non_persistent_global_ckpt_dir=there"}})},
+      {"one data set", "language_model",
+       with({files, {"--data_path=FOLDER/a", "--non_persistent_save_interval=4", "--non_persistent_ckpt_type=local"}})},
       {"data by part", "language_model", with({files, {"--train_data_path=FOLDER/a"}})},
       {"data named by a file", "language_model", with({files, {"--data_args_path=FOLDER/a.txt"}})},
       {"data by part, named by a file", "language_model", with({files, {"--per_split_data_args_path=FOLDER/a.json"}})},
@@ -157,6 +164,8 @@ Words candidates(const Key& key, const config::Value& now) {
       {"data_args_path", {"FOLDER/b.txt"}},
       {"per_split_data_args_path", {"FOLDER/b.json"}},
       {"vocab_file", {"FOLDER/larger_vocab.json"}},
+      {"validation_set_names", {"[one,two]"}},
+      {"phase_transition_iterations", {"8,16"}},
   };
   Words words;
   if (const auto special = kSpecial.find(key.name); special != kSpecial.end()) return special->second;
@@ -189,6 +198,7 @@ const std::map<std::string_view, std::string_view> kAskForNothing = {
     {"--rope_type=rope", "rope_type null is rope"},
     {"--rope_type=yarn", "rope_type null is yarn beside latent attention"},
     {"--optimizer=dist_muon", "muon on one process"},
+    {"--non_persistent_ckpt_type=global", "both kinds lie in the same folder unless one is named"},
     {"--mtp_layer_type=mirror_last", "always so"},
     {"--add_qkv_bias=true", "beside add_bias_linear"},
     {"--openai_gelu=true", "beside bias_gelu_fusion"},
@@ -249,8 +259,9 @@ class SilentKeys : public ::testing::Test {
     Words words = base.words;
     if (!word.empty()) words.push_back(word);
     for (std::string& text : words) {
-      const std::size_t at = text.find("FOLDER");
-      if (at != std::string::npos) text.replace(at, 6, folder_.path().string());
+      const std::string path = folder_.path().string();
+      for (std::size_t at = text.find("FOLDER"); at != std::string::npos; at = text.find("FOLDER", at + path.size()))
+        text.replace(at, 6, path);
     }
     return config::resolve(
         {folder_.path() / (base.model + ".yaml"), words, config::Purpose::kTrain, config::WorldSize{1, "--nproc"}});

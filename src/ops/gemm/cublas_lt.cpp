@@ -4,10 +4,12 @@
 
 #include <bit>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <tuple>
 
+#include "ops/gpu/device.hpp"
 #include "ops/gpu/tensor.hpp"
 
 namespace primus::ops::cuda {
@@ -16,6 +18,10 @@ namespace {
 constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 constexpr const char* kLogVariable = "PRIMUS_LOG_GEMM";  // any value: a line to stderr for each new plan
 constexpr std::uintptr_t kMaxAlignment = 16;             // no kernel wants more
+constexpr int kMostCandidates = 8;
+constexpr int kRounds = 4;              // the first of which warms up
+constexpr double kMeasuredFlops = 4e9;  // smaller products gain less from the choice than it costs
+constexpr float kWorthChanging = 0.98F;
 
 /// What a plan depends on.
 struct Key {
@@ -51,6 +57,43 @@ cublasLtMatrixLayout_t layout_of(const LtMatrix& x) {
   return layout;
 }
 
+/// A span of the device's time.
+class Stopwatch {
+ public:
+  explicit Stopwatch(gpu::Stream stream) : stream_(stream) {
+    for (cudaEvent_t& event : events_) PRIMUS_CUDA_CHECK(cudaEventCreate(&event));
+  }
+  ~Stopwatch() {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  void start() { PRIMUS_CUDA_CHECK(cudaEventRecord(events_[0], stream_)); }
+  float stop_ms() {
+    PRIMUS_CUDA_CHECK(cudaEventRecord(events_[1], stream_));
+    PRIMUS_CUDA_CHECK(cudaEventSynchronize(events_[1]));
+    float ms = 0.0F;
+    PRIMUS_CUDA_CHECK(cudaEventElapsedTime(&ms, events_[0], events_[1]));
+    return ms;
+  }
+
+ private:
+  gpu::Stream stream_;
+  std::array<cudaEvent_t, 2> events_{};
+};
+
+/// Kernels differ in the order of their sums, so a run that must repeat itself takes the one that the library names
+/// first. While a graph is recorded nothing can be timed.
+bool may_measure(const Key& key, gpu::Stream stream) {
+  const auto& [m, n, k] = key.m_n_k;
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (flops < kMeasuredFlops || gpu::determinism() == Determinism::kSameBits) return false;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  PRIMUS_CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
+  return capture == cudaStreamCaptureStatusNone;
+}
+
 class CublasLt {
  public:
   static CublasLt& instance() {
@@ -61,16 +104,28 @@ class CublasLt {
   void multiply(const LtMatrix& a, const LtMatrix& b, const LtMatrix& c, Write write, gpu::Stream stream) {
     const std::lock_guard lock(mutex_);
     const int device = c10::cuda::current_device();
-    const Plan& plan = plan_of(key_of(device, a, b, c), a, b, c);
-    const float alpha = 1.0F;
-    const float beta = write == Write::kAccumulate ? 1.0F : 0.0F;
-    // A row-major c is its transpose there, so the operands change places.
-    PRIMUS_CUBLAS_CHECK(cublasLtMatmul(handle(device), plan.operation, &alpha, b.data, plan.b, a.data, plan.a, &beta,
-                                       c.data, plan.c, c.data, plan.c, &plan.algorithm, workspace(device, stream),
-                                       kWorkspaceBytes, stream));
+    const Call call{device, a, b, c, write, stream};
+    const Plan& plan = plan_of(call);
+    PRIMUS_CUBLAS_CHECK(run(call, plan, plan.algorithm, c.data));
   }
 
  private:
+  struct Call {
+    int device;
+    const LtMatrix &a, &b, &c;
+    Write write;
+    gpu::Stream stream;
+  };
+
+  cublasStatus_t run(const Call& call, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* result) {
+    const float alpha = 1.0F;
+    const float beta = call.write == Write::kAccumulate ? 1.0F : 0.0F;
+    // A row-major c is its transpose there, so the operands change places.
+    return cublasLtMatmul(handle(call.device), plan.operation, &alpha, call.b.data, plan.b, call.a.data, plan.a, &beta,
+                          result, plan.c, result, plan.c, &algorithm, workspace(call.device, call.stream),
+                          kWorkspaceBytes, call.stream);
+  }
+
   static Key key_of(int device, const LtMatrix& a, const LtMatrix& b, const LtMatrix& c) {
     const std::int64_t depth = a.orientation == Orientation::kTransposed ? a.rows : a.columns;
     return {device,
@@ -97,12 +152,14 @@ class CublasLt {
     return workspace.data_ptr();
   }
 
-  const Plan& plan_of(const Key& key, const LtMatrix& a, const LtMatrix& b, const LtMatrix& c) {
+  const Plan& plan_of(const Call& call) {
+    const Key key = key_of(call.device, call.a, call.b, call.c);
     const auto found = plans_.find(key);
-    return found != plans_.end() ? found->second : plans_.emplace(key, make_plan(key, a, b, c)).first->second;
+    return found != plans_.end() ? found->second : plans_.emplace(key, make_plan(key, call)).first->second;
   }
 
-  Plan make_plan(const Key& key, const LtMatrix& a, const LtMatrix& b, const LtMatrix& c) {
+  Plan make_plan(const Key& key, const Call& call) {
+    const LtMatrix &a = call.a, &b = call.b, &c = call.c;
     Plan plan;
     PRIMUS_CUBLAS_CHECK(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t op_first = operation_of(b);
@@ -114,11 +171,34 @@ class CublasLt {
     plan.a = layout_of(a);
     plan.b = layout_of(b);
     plan.c = layout_of(c);
-    plan.algorithm = choose(key, plan);
+    const std::vector<cublasLtMatmulHeuristicResult_t> candidates = candidates_for(key, plan);
+    const std::size_t chosen = may_measure(key, call.stream) ? fastest(call, plan, candidates) : 0;
+    plan.algorithm = candidates[chosen].algo;
+    if (std::getenv(kLogVariable) != nullptr) log_choice(key, candidates[chosen], chosen);
     return plan;
   }
 
-  cublasLtMatmulAlgo_t choose(const Key& key, const Plan& plan) {
+  /// The number of the candidate that is fastest on these operands; what it computes goes elsewhere.
+  std::size_t fastest(const Call& call, const Plan& plan,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
+    const std::int64_t element_bytes = call.c.type == CUDA_R_32F ? 4 : 2;
+    const Tensor result =
+        at::empty({call.c.rows * call.c.stride * element_bytes}, at::TensorOptions(at::kCUDA).dtype(at::kByte));
+    Stopwatch watch(call.stream);
+    std::vector<float> ms(candidates.size(), std::numeric_limits<float>::infinity());
+    for (int round = 0; round < kRounds; ++round) {
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        watch.start();
+        const cublasStatus_t status = run(call, plan, candidates[i].algo, result.data_ptr());
+        const float took_ms = watch.stop_ms();
+        if (round > 0 && status == CUBLAS_STATUS_SUCCESS) ms[i] = std::min(ms[i], took_ms);
+      }
+    }
+    const auto best = std::min_element(ms.begin(), ms.end());
+    return *best < kWorthChanging * ms[0] ? static_cast<std::size_t>(best - ms.begin()) : 0;
+  }
+
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates_for(const Key& key, const Plan& plan) {
     cublasLtMatmulPreference_t preference = nullptr;
     PRIMUS_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
@@ -131,28 +211,30 @@ class CublasLt {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.alignment[0]));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.alignment[2]));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(key.alignment[2]));
-    cublasLtMatmulHeuristicResult_t result{};
+    std::vector<cublasLtMatmulHeuristicResult_t> results(kMostCandidates);
     int found = 0;
     PRIMUS_CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(handle(key.device), plan.operation, plan.b, plan.a, plan.c,
-                                                       plan.c, preference, 1, &result, &found));
+                                                       plan.c, preference, kMostCandidates, results.data(), &found));
     PRIMUS_CUBLAS_CHECK(cublasLtMatmulPreferenceDestroy(preference));
     PRIMUS_CHECK(found > 0, "cuBLASLt has no kernel for a product of {} x {} x {}", key.m_n_k[0], key.m_n_k[1],
                  key.m_n_k[2]);
-    if (std::getenv(kLogVariable) != nullptr) log_choice(key, result);
-    return result.algo;
+    results.resize(static_cast<std::size_t>(found));
+    return results;
   }
 
-  static void log_choice(const Key& key, const cublasLtMatmulHeuristicResult_t& result) {
+  static void log_choice(const Key& key, const cublasLtMatmulHeuristicResult_t& result, std::size_t candidate) {
     const auto value_of = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
       int value = -1;
       cublasLtMatmulAlgoConfigGetAttribute(&result.algo, attribute, &value, sizeof(value), nullptr);
       return value;
     };
-    fmt::print(
-        stderr, "gemm: m {} n {} k {} op {}{} types {}{}{}: algorithm {} tile {} stages {} split {} workspace {}\n",
-        key.m_n_k[0], key.m_n_k[1], key.m_n_k[2], "NT"[key.orientation[0]], "NT"[key.orientation[1]], key.type[0],
-        key.type[1], key.type[2], value_of(CUBLASLT_ALGO_CONFIG_ID), value_of(CUBLASLT_ALGO_CONFIG_TILE_ID),
-        value_of(CUBLASLT_ALGO_CONFIG_STAGES_ID), value_of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM), result.workspaceSize);
+    fmt::print(stderr,
+               "gemm: m {} n {} k {} op {}{} types {}{}{}: candidate {}, algorithm {} tile {} stages {} split {} "
+               "workspace {}\n",
+               key.m_n_k[0], key.m_n_k[1], key.m_n_k[2], "NT"[key.orientation[0]], "NT"[key.orientation[1]],
+               key.type[0], key.type[1], key.type[2], candidate, value_of(CUBLASLT_ALGO_CONFIG_ID),
+               value_of(CUBLASLT_ALGO_CONFIG_TILE_ID), value_of(CUBLASLT_ALGO_CONFIG_STAGES_ID),
+               value_of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM), result.workspaceSize);
   }
 
   std::mutex mutex_;

@@ -1,7 +1,8 @@
 #pragma once
-// Dense products by cuBLASLt on row-major matrices. A plan (descriptors and the algorithm that the library's heuristic
-// names first) is made once per shape, strides, types and alignment and kept; so a product costs the host one launch,
-// never waits and can be captured into a CUDA graph once its plan exists.
+// Dense products by cuBLASLt on row-major matrices. A plan (descriptors and an algorithm) is made once per shape,
+// strides, types and alignment and kept; so a product costs the host one launch, never waits and can be captured into
+// a CUDA graph once its plan exists. The algorithm of a large product is the fastest of those that the library's
+// heuristic names, timed when the plan is made; of others, and where a run must repeat itself, the one it names first.
 #include <cublasLt.h>
 
 #include "ops/gpu/runtime.hpp"

@@ -1,4 +1,4 @@
-#include "ops/not_on_gpu.hpp"
+#include "ops/cuda_ops.hpp"
 #include "ops/router/noise.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
@@ -8,9 +8,8 @@ namespace {
 
 constexpr std::int64_t kElementsPerTask = 4096;  // a number costs some 5 ns
 
-void check(const Tensor& y_TH, const char* key) {
+void check(const Tensor& y_TH) {
   PRIMUS_CHECK(y_TH.dim() == 2 && y_TH.is_contiguous(), "router noise: values must be [T, H], contiguous");
-  if (y_TH.is_cuda()) throw_not_on_gpu(key);
 }
 
 /// body(t, index of its first number) for every token, in parallel.
@@ -28,7 +27,8 @@ void token_jitter(const Tensor& x_TH, const TokenNoise& noise, double epsilon, T
   const ZoneScope zone(Zone::kRouter);
   PRIMUS_CHECK(x_TH.sizes() == y_TH.sizes() && x_TH.scalar_type() == y_TH.scalar_type() && x_TH.is_contiguous(),
                "router noise: tensors do not agree");
-  check(y_TH, "moe_input_jitter_eps");
+  check(y_TH);
+  if (y_TH.is_cuda()) return cuda_ops().token_jitter(x_TH, noise, epsilon, y_TH, write);
   const std::int64_t width = x_TH.size(1);
   const Philox philox(noise.seed, noise.stream);
   dispatch_floating(x_TH.scalar_type(), "token_jitter", [&](auto tag) {
@@ -50,10 +50,11 @@ void token_jitter(const Tensor& x_TH, const TokenNoise& noise, double epsilon, T
 
 void token_normal(const TokenNoise& noise, const Tensor& bias_H, Tensor& y_TH) {
   const ZoneScope zone(Zone::kRouter);
-  check(y_TH, "moe_router_force_load_balancing_type uniform and moe_router_force_biased");
+  check(y_TH);
   const std::int64_t width = y_TH.size(1);
   PRIMUS_CHECK(!bias_H.defined() || (bias_H.numel() == width && bias_H.scalar_type() == y_TH.scalar_type()),
                "router noise: bias must be [H]");
+  if (y_TH.is_cuda()) return cuda_ops().token_normal(noise, bias_H, y_TH);
   const Philox philox(noise.seed, noise.stream);
   dispatch_floating(y_TH.scalar_type(), "token_normal", [&](auto tag) {
     using T = typename decltype(tag)::type;
