@@ -26,7 +26,7 @@ constexpr Shape kShapes[] = {{1, 1, 1, 1, 1, 1, 64, false},    {2, 1, 2, 4, 5, 3
 
 enum class Decay { kOfHead, kOfChannel };
 
-/// How fast states forget: log decays of this size on average.
+/// Log decays are negative, of size `decay_scale`.
 struct Case {
   ops::DeltaRule in;
   Tensor dy;
@@ -134,7 +134,10 @@ void expect_matches_autograd(const Case& c) {
   const std::array<Tensor, 5> gradients = out.gradients();
   const char* names[] = {"q", "k", "v", "log decay", "beta"};
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    EXPECT_LE(error_of(gradients[i], leaves[i].grad(), largest), tolerance(dtype)) << names[i];
+    // Of a query or key of one number its length takes everything: what is left is rounding.
+    const bool is_rounding = i < 2 && c.in.q_TGK.size(2) == 1;
+    EXPECT_LE(error_of(gradients[i], leaves[i].grad(), is_rounding ? 100.0 * largest : largest), tolerance(dtype))
+        << names[i];
   }
 }
 
@@ -210,15 +213,13 @@ TEST(DeltaRuleTest, DocumentsAreApartToTheBit) {
   const Output packed = run(whole);
   for (const auto& [begin, length] : {std::pair{0, 11}, {11, 19}}) {
     const auto part = [b = begin, n = length](const Tensor& x) { return x.narrow(0, b, n); };
-    Case alone{.in = {part(whole.in.q_TGK),
-                      part(whole.in.k_TGK),
-                      part(whole.in.v_TAV),
-                      part(whole.in.log_decay),
-                      part(whole.in.beta_TA),
-                      length,
-                      {},
-                      8},
-               .dy = part(whole.dy)};
+    Case alone = whole;
+    for (Tensor* tensor :
+         {&alone.in.q_TGK, &alone.in.k_TGK, &alone.in.v_TAV, &alone.in.log_decay, &alone.in.beta_TA, &alone.dy}) {
+      *tensor = part(*tensor);
+    }
+    alone.in.seq_length = length;
+    alone.in.first_key_BS = Tensor();
     const Output out = run(alone);
     EXPECT_TRUE(at::equal(out.y, part(packed.y)));
     for (std::size_t i = 0; i < out.gradients().size(); ++i) {

@@ -62,7 +62,9 @@ TEST(GatedNormTest, MatchesAutogradAndFiniteDifferences) {
         y64.backward(dy.to(at::kDouble));
         EXPECT_LE(relative_error(out.y, y64), tolerance(dtype));
         // Of one element the norm takes the length away: what is left is rounding, or epsilon's share.
-        if (width > 1) EXPECT_LE(relative_error(out.dx, x64.grad()), tolerance(dtype));
+        if (width > 1) {
+          EXPECT_LE(relative_error(out.dx, x64.grad()), tolerance(dtype));
+        }
         EXPECT_LE(relative_error(out.dgate, gate64.grad()), tolerance(dtype));
         EXPECT_LE(relative_error(out.dweight, weight64.grad() + 1), tolerance(dtype));
         Tensor in_place = dy.clone();

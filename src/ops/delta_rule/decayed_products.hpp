@@ -2,7 +2,8 @@
 // Products of queries and keys under what a state forgets between them: Σ_d x_id · y_jd · exp(G_id − G_jd), j ≤ i, with
 // G the running sum of log decays. Rows are multiplied by exp(G − m) with the row m at which their block begins, and
 // what lies before by exp(m − G): no factor is above 1, however fast the state forgets. Within a block of rows the
-// exponents are taken pair by pair. A decay of one number a head needs none of that: it stands before the sum.
+// exponents are taken pair by pair. A decay of one number a head needs none of that: it stands before the sum. The sums
+// are fp64: behind a chunk of fast decays, fp32 would leave few digits of their differences.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -26,9 +27,9 @@ constexpr std::int64_t kRowBlock = 16;
 
 /// exp(a − b), element by element.
 template <typename Acc>
-void exp_difference(const Acc* a, const Acc* b, std::int64_t width, Acc* out) {
+void exp_difference(const double* a, const double* b, std::int64_t width, Acc* out) {
 #pragma omp simd
-  for (std::int64_t d = 0; d < width; ++d) out[d] = fast_exp(a[d] - b[d]);
+  for (std::int64_t d = 0; d < width; ++d) out[d] = fast_exp(static_cast<Acc>(a[d] - b[d]));
 }
 
 template <typename Acc>
@@ -42,7 +43,7 @@ class DecayedProducts {
         factor_(size(1, key)) {}
 
   /// m_ij (j < i) of keys with keys, p_ij (j ≤ i) of queries with keys, [rows, rows]; zeros elsewhere.
-  void forward(const Sizes& sizes, const Acc* q, const Acc* k, const Acc* sum, Acc* m, Acc* p) {
+  void forward(const Sizes& sizes, const Acc* q, const Acc* k, const double* sum, Acc* m, Acc* p) {
     const std::int64_t n = sizes.rows;
     if (!sizes.is_by_channel()) {
       blas_gemm<Acc>(n, n, sizes.key, {q, sizes.key}, {k, sizes.key, Transpose::kYes}, Acc{0}, p, n);
@@ -67,10 +68,10 @@ class DecayedProducts {
     }
   }
 
-  /// Adds to dq, to dk_row (of keys as rows of m) and to dk_column (of keys as columns of both) from dm and dp, which
-  /// hold zeros where m and p do.
-  void backward(const Sizes& sizes, const Acc* q, const Acc* k, const Acc* sum, Acc* dm, Acc* dp, Acc* dq, Acc* dk_row,
-                Acc* dk_column) {
+  /// Adds to dq, to dk_row (of keys as rows of m) and to dk_column (of keys as columns of both) from dm and dp below
+  /// their diagonals, on which and above which both hold zeros: a token's own product knows no decay.
+  void backward(const Sizes& sizes, const Acc* q, const Acc* k, const double* sum, Acc* dm, Acc* dp, Acc* dq,
+                Acc* dk_row, Acc* dk_column) {
     const std::int64_t n = sizes.rows;
     if (!sizes.is_by_channel()) {
       scale_by_head(n, sum, dm, dp);
@@ -84,7 +85,7 @@ class DecayedProducts {
       const std::int64_t end = std::min(begin + kRowBlock, n);
       if (begin > 0) block_backward(sizes, begin, end, q, k, sum, dm, dp, dq, dk_row, dk_column);
       for (std::int64_t i = begin; i < end; ++i) {
-        for (std::int64_t j = begin; j <= i; ++j) {
+        for (std::int64_t j = begin; j < i; ++j) {
           pair_backward(sizes, i, j, q, k, sum, dm[i * n + j], dp[i * n + j], dq, dk_row, dk_column);
         }
       }
@@ -94,10 +95,10 @@ class DecayedProducts {
  private:
   static std::size_t size(std::int64_t rows, std::int64_t width) { return static_cast<std::size_t>(rows * width); }
 
-  static void scale_by_head(std::int64_t n, const Acc* sum, Acc* m, Acc* p) {
+  static void scale_by_head(std::int64_t n, const double* sum, Acc* m, Acc* p) {
     for (std::int64_t i = 0; i < n; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
-        const Acc factor = j <= i ? fast_exp(sum[i] - sum[j]) : Acc{0};
+        const Acc factor = j <= i ? fast_exp(static_cast<Acc>(sum[i] - sum[j])) : Acc{0};
         p[i * n + j] = j <= i ? p[i * n + j] * factor : Acc{0};
         m[i * n + j] = j < i ? m[i * n + j] * factor : Acc{0};
       }
@@ -106,9 +107,9 @@ class DecayedProducts {
 
   /// The block's queries and keys by exp(G − m), and the keys before it by exp(m − G).
   void scale_block(const Sizes& sizes, std::int64_t begin, std::int64_t end, const Acc* q, const Acc* k,
-                   const Acc* sum) {
+                   const double* sum) {
     const std::int64_t width = sizes.key;
-    const Acc* middle = sum + begin * width;
+    const double* middle = sum + begin * width;
     Acc* factor = factor_.data();
     for (std::int64_t i = begin; i < end; ++i) {
       exp_difference(sum + i * width, middle, width, factor);
@@ -130,19 +131,19 @@ class DecayedProducts {
     for (std::int64_t d = 0; d < width; ++d) out[d] += a[d] * b[d];
   }
 
-  void pair_forward(const Sizes& sizes, std::int64_t i, std::int64_t j, const Acc* q, const Acc* k, const Acc* sum,
+  void pair_forward(const Sizes& sizes, std::int64_t i, std::int64_t j, const Acc* q, const Acc* k, const double* sum,
                     Acc* m, Acc* p) {
     const std::int64_t width = sizes.key;
     const Acc* qi = q + i * width;
     const Acc* ki = k + i * width;
     const Acc* kj = k + j * width;
-    const Acc* si = sum + i * width;
-    const Acc* sj = sum + j * width;
+    const double* si = sum + i * width;
+    const double* sj = sum + j * width;
     Acc with_query = 0;
     Acc with_key = 0;
 #pragma omp simd reduction(+ : with_query, with_key)
     for (std::int64_t d = 0; d < width; ++d) {
-      const Acc decayed = kj[d] * fast_exp(si[d] - sj[d]);
+      const Acc decayed = kj[d] * fast_exp(static_cast<Acc>(si[d] - sj[d]));
       with_query += qi[d] * decayed;
       with_key += ki[d] * decayed;
     }
@@ -151,19 +152,19 @@ class DecayedProducts {
   }
 
   static void pair_backward(const Sizes& sizes, std::int64_t i, std::int64_t j, const Acc* q, const Acc* k,
-                            const Acc* sum, Acc dm, Acc dp, Acc* dq, Acc* dk_row, Acc* dk_column) {
+                            const double* sum, Acc dm, Acc dp, Acc* dq, Acc* dk_row, Acc* dk_column) {
     const std::int64_t width = sizes.key;
     const Acc* qi = q + i * width;
     const Acc* ki = k + i * width;
     const Acc* kj = k + j * width;
-    const Acc* si = sum + i * width;
-    const Acc* sj = sum + j * width;
+    const double* si = sum + i * width;
+    const double* sj = sum + j * width;
     Acc* dqi = dq + i * width;
     Acc* drow = dk_row + i * width;
     Acc* dcolumn = dk_column + j * width;
 #pragma omp simd
     for (std::int64_t d = 0; d < width; ++d) {
-      const Acc factor = fast_exp(si[d] - sj[d]);
+      const Acc factor = fast_exp(static_cast<Acc>(si[d] - sj[d]));
       dqi[d] += dp * kj[d] * factor;
       drow[d] += dm * kj[d] * factor;
       dcolumn[d] += (dp * qi[d] + dm * ki[d]) * factor;
@@ -171,12 +172,12 @@ class DecayedProducts {
   }
 
   void block_backward(const Sizes& sizes, std::int64_t begin, std::int64_t end, const Acc* q, const Acc* k,
-                      const Acc* sum, const Acc* dm, const Acc* dp, Acc* dq, Acc* dk_row, Acc* dk_column) {
+                      const double* sum, const Acc* dm, const Acc* dp, Acc* dq, Acc* dk_row, Acc* dk_column) {
     const std::int64_t n = sizes.rows;
     const std::int64_t width = sizes.key;
     const std::int64_t rows = end - begin;
     scale_block(sizes, begin, end, q, k, sum);
-    const Acc* middle = sum + begin * width;
+    const double* middle = sum + begin * width;
     const BlasOperand<Acc> keys{scaled_key_.data(), width};
     for (const auto& [dproduct, target] : {std::pair{dp, dq}, {dm, dk_row}}) {
       blas_gemm<Acc>(rows, width, begin, {dproduct + begin * n, n}, keys, Acc{0}, gradient_.data(), width);

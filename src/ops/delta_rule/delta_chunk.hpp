@@ -55,6 +55,7 @@ class DeltaChunk {
         dsum_(size(rows, key)),
         dm_(size(rows, rows)),
         dp_(size(rows, rows)),
+        dp_diagonal_(size(rows, 1)),
         dx_(size(rows, value)) {}
 
   /// y [rows, value] (overwritten; nullptr: the state alone is wanted), and the state [key, value] moved on.
@@ -119,21 +120,23 @@ class DeltaChunk {
   /// Running sums of the log decays, and their exponentials for every channel of a key.
   void add_up(const Sizes& sizes, const Acc* log_decay) {
     const std::int64_t width = sizes.decay_width;
-    Acc* sums = sum_.data();
+    double* sums = sum_.data();
     std::copy_n(log_decay, width, sums);
-    for (std::int64_t i = width; i < sizes.rows * width; ++i) sums[i] = sums[i - width] + log_decay[i];
-    const Acc* last = sum_.data() + (sizes.rows - 1) * width;
+    for (std::int64_t i = width; i < sizes.rows * width; ++i) {
+      sums[i] = sums[i - width] + static_cast<double>(log_decay[i]);
+    }
+    const double* last = sum_.data() + (sizes.rows - 1) * width;
     for (std::int64_t i = 0; i < sizes.rows; ++i) {
-      const Acc* sum = sum_.data() + i * width;
+      const double* sum = sum_.data() + i * width;
       Acc* grown = grown_.data() + i * sizes.key;
       Acc* rest = rest_.data() + i * sizes.key;
       if (width == 1) {
-        std::fill_n(grown, sizes.key, fast_exp(sum[0]));
-        std::fill_n(rest, sizes.key, fast_exp(last[0] - sum[0]));
+        std::fill_n(grown, sizes.key, fast_exp(static_cast<Acc>(sum[0])));
+        std::fill_n(rest, sizes.key, fast_exp(static_cast<Acc>(last[0] - sum[0])));
         continue;
       }
 #pragma omp simd
-      for (std::int64_t d = 0; d < sizes.key; ++d) grown[d] = fast_exp(sum[d]);
+      for (std::int64_t d = 0; d < sizes.key; ++d) grown[d] = fast_exp(static_cast<Acc>(sum[d]));
       exp_difference(last, sum, sizes.key, rest);
     }
   }
@@ -230,8 +233,9 @@ class DeltaChunk {
       for (std::int64_t j = 0; j < i; ++j) through_system -= dm[j] * m[j];
       for (std::int64_t j = 0; j < n; ++j) {
         dm[j] = j < i ? -strength * dm[j] : Acc{0};
-        dp[j] = j <= i ? dp[j] : Acc{0};
       }
+      dp_diagonal_[static_cast<std::size_t>(i)] = dp[i];
+      std::fill(dp + i, dp + n, Acc{0});
       Acc* dx = dx_.data() + i * sizes.value;
       dbeta[i] = through_system + dot(dx, r_.data() + i * sizes.value, sizes.value);
       scale_row(dx, strength, sizes.value);
@@ -267,6 +271,11 @@ class DeltaChunk {
       gradient.q[i] += dq[i];
       gradient.k[i] += dk_row[i] + dk_column[i];
     }
+    for (std::int64_t i = 0; i < sizes.rows; ++i) {
+      const Acc own = dp_diagonal_[static_cast<std::size_t>(i)];
+      add_scaled(in.k + i * sizes.key, own, sizes.key, gradient.q + i * sizes.key);
+      add_scaled(in.q + i * sizes.key, own, sizes.key, gradient.k + i * sizes.key);
+    }
   }
 
   /// A log decay is in the sums of its own row and of all rows behind it.
@@ -287,10 +296,11 @@ class DeltaChunk {
   }
 
   DecayedProducts<Acc> products_;
-  std::vector<Acc> sum_, grown_, rest_;      // G [rows, decay_width]; exp(G), exp(G_last − G) [rows, key]
+  std::vector<double> sum_;                  // G [rows, decay_width]
+  std::vector<Acc> grown_, rest_;            // exp(G), exp(G_last − G) [rows, key]
   std::vector<Acc> query_, key_, rest_key_;  // Qᵉ, −Kᵉ, K̄
   std::vector<Acc> m_, p_, r_, x_;
-  std::vector<Acc> dquery_, dkey_, drest_, dk_row_, dk_column_, dsum_, dm_, dp_, dx_;
+  std::vector<Acc> dquery_, dkey_, drest_, dk_row_, dk_column_, dsum_, dm_, dp_, dp_diagonal_, dx_;
 };
 
 }  // namespace primus::ops::delta
