@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "diag/op_benchmark.hpp"
 #include "train/interrupt.hpp"
 #include "train/logits.hpp"
 #include "train/run.hpp"
@@ -19,8 +20,9 @@ namespace {
 constexpr const char* kUsage =
     "usage: primus-worker --experiment FILE [--device auto|cpu|cuda]\n"
     "       primus-worker --logits MODEL TOKENS OUT [--gradients] [--dtype fp32|bf16|fp64] [--device auto|cpu|cuda]\n"
+    "       primus-worker --benchmark ops [--filter TEXT] [--format text|json] [--device auto|cpu|cuda]\n"
     "  FILE: the resolved experiment (experiment.json) in a run's folder; `primus-cli train pretrain` writes it.\n"
-    "  --logits: what `primus-cli checkpoint logits` starts.\n";
+    "  --logits: what `primus-cli checkpoint logits` starts; --benchmark: what `primus-cli benchmark ops` starts.\n";
 
 /// End as the shell shows a process that the signal ended (decision 6): 128 + signal.
 int exit_code_of(const primus::train::RunSummary& summary) {
@@ -83,6 +85,34 @@ int logits(std::span<char*> words) {
   return static_cast<int>(primus::ExitCode::kDone);
 }
 
+int benchmark(std::span<char*> words) {
+  if (words.size() < 2 || std::strcmp(words[1], "ops") != 0 || words.size() % 2 != 0) return wrong_usage();
+  primus::diag::OpBenchmarkRequest request;
+  for (std::size_t i = 2; i < words.size(); i += 2) {
+    const std::string_view word = words[i];
+    const std::string_view value = words[i + 1];
+    const auto device = primus::ops::device_choice(value);
+    if (word == "--filter") {
+      request.filter = value;
+    } else if (word == "--format" && (value == "text" || value == "json")) {
+      request.format = value == "json" ? primus::diag::BenchmarkFormat::kJson : primus::diag::BenchmarkFormat::kText;
+    } else if (word == "--device" && device) {
+      request.device = *device;
+    } else {
+      return wrong_usage();
+    }
+  }
+  primus::diag::run_op_benchmark(request);
+  return static_cast<int>(primus::ExitCode::kDone);
+}
+
+/// What the first word asks for; without one it is training.
+int run(std::span<char*> words) {
+  const std::string_view first = words.empty() ? "" : words[0];
+  if (first == "--logits") return logits(words);
+  return first == "--benchmark" ? benchmark(words) : train(words);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -93,7 +123,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(primus::ExitCode::kDone);
   }
   try {
-    return !words.empty() && std::strcmp(words[0], "--logits") == 0 ? logits(words) : train(words);
+    return run(words);
   } catch (const primus::UserError& error) {
     std::fprintf(stderr, "primus-worker: %s\n", error.what());
     return static_cast<int>(error.exit_code());

@@ -1,7 +1,5 @@
 #pragma once
 // Timing of one op on a GPU: events around each call, several sets of buffers in turn so that the L2 does not answer.
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include "timing.hpp"
@@ -21,32 +19,12 @@ inline int num_buffer_sets(double bytes) {
   return static_cast<int>(std::clamp(std::ceil(4.0 * kCacheBytes / bytes), 2.0, 64.0));
 }
 
-struct CudaTiming : Timing {
-  double host_us;  // of issuing one call; where it is as large as the median, the host is what was measured
-};
+using CudaTiming = diag::DeviceTiming;
 
 /// Calls op(i) with i = 0, 1, … ; the launches of one repetition run back to back.
 template <typename Op>
 CudaTiming measure_cuda(const Op& op, int repetitions = 30, int calls = 10) {
-  const c10::impl::VirtualGuardImpl device(c10::DeviceType::CUDA);
-  const c10::Stream stream = device.getStream(device.getDevice());
-  int next = 0;
-  for (int i = 0; i < 2 * calls; ++i) op(next++);
-  std::vector<double> times;
-  std::vector<double> host_times;
-  for (int r = 0; r < repetitions; ++r) {
-    c10::Event start(c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT);
-    c10::Event end(c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT);
-    start.record(stream);
-    const auto issued = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) op(next++);
-    host_times.push_back(1e6 * std::chrono::duration<double>(std::chrono::steady_clock::now() - issued).count() /
-                         calls);
-    end.record(stream);
-    end.synchronize();
-    times.push_back(1e3 * start.elapsedTime(end) / calls);
-  }
-  return {timing_of(std::move(times)), median(std::move(host_times))};
+  return diag::measure_on_gpu(op, repetitions, calls);
 }
 
 /// One line: microseconds, GB/s and their share of what a copy reaches, the host's microseconds.

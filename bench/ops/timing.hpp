@@ -1,51 +1,24 @@
 #pragma once
-// Timing of one op: median and median absolute deviation over repetitions, beside the best.
+// What the benchmark programs of the ops share: one line an op, and which of them are wanted.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "diag/op_timing.hpp"
+
 namespace primus::bench {
 
-struct Timing {
-  double median_us, deviation_us, best_us;
-};
+using diag::Timing;
 
-inline double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-/// Median, its deviation and the best of repetitions, in microseconds.
-inline Timing timing_of(std::vector<double> times) {
-  Timing timing{median(times), 0.0, *std::min_element(times.begin(), times.end())};
-  for (double& time : times) time = std::abs(time - timing.median_us);
-  timing.deviation_us = median(times);
-  return timing;
-}
-
-/// Calls `op` until `seconds` are spent (at least 7 times), after two calls that are not counted.
+/// `op` until `seconds` are spent.
 template <typename Op>
 Timing measure(const Op& op, double seconds = 0.4) {
-  using Clock = std::chrono::steady_clock;
-  op();
-  op();
-  std::vector<double> times;
-  double spent = 0.0;
-  while (times.size() < 7 || spent < seconds) {
-    const auto start = Clock::now();
-    op();
-    const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-    times.push_back(1e6 * elapsed);
-    spent += elapsed;
-  }
-  return timing_of(std::move(times));
+  return diag::measure_on_cpu([&](int) { op(); }, seconds);
 }
 
 /// One line of the table; `work` is FLOPs or bytes a call, shown as G`unit`/s at the median and at the best.

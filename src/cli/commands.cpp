@@ -7,14 +7,14 @@ namespace primus::cli {
 
 std::span<const Command> commands() {
   // In the order in which the help lists them.
-  static const std::array<Command, 31> table = {
+  static const std::array<Command, 33> table = {
       kTrainPretrain,     kDataPrepare,       kDataTrainTokenizer, kDataEncode,       kDataDecode,
       kDataInfo,          kDataVerify,        kDataMerge,          kDataShuffle,      kCheckpointImport,
       kCheckpointExport,  kCheckpointUpcycle, kCheckpointInfo,     kCheckpointVerify, kCheckpointDiff,
       kCheckpointAverage, kCheckpointPrune,   kCheckpointLogits,   kConfigShow,       kConfigDiff,
       kConfigParams,      kConfigKeys,        kConfigCheck,        kConfigExplain,    kProjectionMemory,
       kProjectionCompare, kViewLoss,          kViewPipeline,       kViewLayout,       kViewMemory,
-      kCompletion};
+      kBenchmarkOps,      kBenchmarkStep,     kCompletion};
   return table;
 }
 

@@ -101,6 +101,8 @@ extern const Command kConfigParams;
 extern const Command kConfigKeys;
 extern const Command kConfigCheck;
 extern const Command kConfigExplain;
+extern const Command kBenchmarkOps;
+extern const Command kBenchmarkStep;
 extern const Command kCompletion;
 
 }  // namespace primus::cli

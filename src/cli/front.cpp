@@ -24,9 +24,8 @@ namespace primus::cli {
 namespace {
 
 constexpr std::array<std::string_view, 3> kModes = {"direct", "slurm", "container"};
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPlannedWords = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPlannedWords = {{
     {"deps", "nothing has to be fetched here; it"},
-    {"benchmark", "measuring"},
     {"performance", "projecting time"},
     {"preflight", "checking machines before a run"},
     {"node_smoke", "a quick check of one node"},

@@ -49,7 +49,7 @@ constexpr Key kLogging[] = {
   no_effect("mlflow_tracelens_output_format", kText, "xlsx", "", "Format of trace reports.", kNoReports),
   no_effect("mlflow_tracelens_cleanup_after_upload", kBool, "false", "", "Remove trace reports after upload.", kNoReports),
   no_effect("mlflow_tracelens_auto_install", kBool, "true", "", "Install a Python package when missing.", kNoPython),
-  planned("generate_tracelens_report", kBool, "false", "", "Report on the run's traces."),
+  no_effect("generate_tracelens_report", kBool, "false", "", "Report on the run's traces.", kNoReports),
   no_effect("enable_one_logger", kBool, "true", "", "Report to a tracking service.", "nothing is sent anywhere"),
   no_effect("one_logger_project", kText, "megatron-lm", "", "Project at that service.", "nothing is sent anywhere"),
   no_effect("one_logger_run_name", kText, "null", "", "Run name at that service.", "nothing is sent anywhere"),
@@ -70,7 +70,7 @@ constexpr Key kLogging[] = {
   no_effect("otel_enabled", kBool, "false", "", "Spans to a tracing service.", kNothingSent),
   no_effect("otel_service_name", kText, "null", "", "Name at that service.", kNothingSent),
   no_effect("otel_span_groups", kText, "null", "", "Which spans are sent.", kNothingSent),
-  planned("dump_param_to_param_group_map", kText, "null", "", "File that lists the optimizer's groups."),
+  works("dump_param_to_param_group_map", kText, "null", "", "File that lists the optimizer's groups.", "JSON, written when the run starts"),
 };
 
 constexpr Key kProfile[] = {
@@ -83,13 +83,13 @@ constexpr Key kProfile[] = {
   works("torch_profiler_record_shapes", kBool, "true", "", "Record shapes."),
   no_effect("torch_profiler_with_stack", kBool, "true", "", "Record call stacks.", kNoPython),
   works("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
-  planned("record_memory_history", kBool, "false", "", "Record every allocation."),
+  planned("record_memory_history", kBool, "false", "", "Record every allocation.", "a record of every allocation on a GPU"),
   planned_detail("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
-  planned_speed("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers."),
+  planned_speed("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers.", "ranges for external profilers of a GPU"),
   planned_detail("record_shapes", kBool, "false", "", "Shapes in those ranges."),
   no_effect("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes.", "torch_profiler_record_shapes says so, which is on unless written"),
   no_effect("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks.", kNoPython),
-  planned_detail("pytorch_profiler_collect_chakra", kBool, "false", "", "Record an execution trace."),
+  works("pytorch_profiler_collect_chakra", kBool, "false", "", "Record an execution trace.", "for Chakra's tools: rankN_stepsA-B.chakra.json beside the trace"),
 };
 
 constexpr Key kRuntime[] = {

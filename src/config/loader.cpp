@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/files.hpp"
+#include "base/longer_name.hpp"
 #include "base/text.hpp"
 #include "config/parse.hpp"
 #include "config/yaml_reader.hpp"
@@ -97,7 +98,10 @@ class ChainLoader {
     const std::vector<std::string_view> views(names.begin(), names.end());
     // The ending is the same for all of them, and would make any two short names look alike.
     const bool has_ending = path.extension() == ".yaml";
-    const auto nearest = nearest_name((has_ending ? path.stem() : path.filename()).string(), views);
+    const std::string wanted = (has_ending || path.extension().empty() ? path.stem() : path.filename()).string();
+    if (wanted.size() < 2) return "";
+    auto nearest = nearest_name(wanted, views);
+    if (!nearest) nearest = nearest_longer_name(wanted, views);
     return nearest ? fmt::format("did you mean '{}.yaml'?", *nearest) : "";
   }
 
@@ -177,7 +181,7 @@ class Substitution {
     return is_whole ? std::optional(std::move(result)) : std::nullopt;
   }
 
-  /// The variables that were set and filled in.
+  /// The variables that were set and filled in, and those whose default is a negative number.
   std::vector<std::string> variables() && { return std::move(variables_); }
 
  private:
@@ -201,10 +205,22 @@ class Substitution {
       variables_.push_back(name);
       return value;
     }
-    if (colon != std::string_view::npos) return of(inside.substr(colon + 1), depth + 1);
+    if (colon != std::string_view::npos && is_shell_default(inside.substr(colon + 1))) {
+      return fail({.message = fmt::format("the default of {} begins with '-'", name),
+                   .expected = "${NAME:default}",
+                   .found = fmt::format("'${{{}}}'", inside),
+                   .nearest = fmt::format("without the '-' of a shell: ${{{}:{}}}", name, inside.substr(colon + 2))});
+    }
+    if (colon != std::string_view::npos) {
+      if (inside.substr(colon + 1).starts_with('-')) variables_.push_back(name);  // what is wrong may be the dash
+      return of(inside.substr(colon + 1), depth + 1);
+    }
     return fail({.message = fmt::format("environment variable {} is not set", name),
                  .nearest = fmt::format("set it, or give a default: ${{{}:value}}", name)});
   }
+
+  // "${NAME:-text}" of a shell. A negative number may be meant as it stands.
+  static bool is_shell_default(std::string_view text) { return text.starts_with('-') && !parse_real(text); }
 
   std::nullopt_t fail(Problem problem) {
     problem.file = origin_.file;

@@ -43,6 +43,15 @@ Problem unknown_key(const Node& value, std::string_view key, const std::string& 
                                        "platform",   "env",       "modules"};
   if (std::find(std::begin(kTop), std::end(kTop), key) != std::end(kTop)) {
     problem.nearest = "it belongs at the top of the experiment";
+  } else if (key == "framework" || key == "model" || key == "config") {
+    const bool is_on_command_line = written.starts_with("--");
+    problem.message = is_on_command_line ? "cannot be overridden: the experiment names its presets" : "unknown key";
+    problem.nearest = is_on_command_line ? "an experiment that extends this one may name another"
+                                         : "it belongs beside overrides, in the block of the trainer";
+  } else if (const std::size_t colon = key.find(':');
+             colon != std::string_view::npos && find_key(key.substr(0, colon))) {
+    problem.nearest =
+        fmt::format("a space is missing behind the colon: {}: {}", key.substr(0, colon), key.substr(colon + 1));
   } else if (key == "nproc" || key == "nproc_per_node") {
     problem.nearest = "processes are an option of direct: direct --nproc N -- train ...";
   } else if (const Key* row = key_turned_off_by(key)) {

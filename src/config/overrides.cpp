@@ -18,6 +18,7 @@ namespace primus::config {
 namespace {
 
 constexpr std::string_view kPlace = "command line";
+constexpr std::string_view kStrayDashes = "leave it out: it stands between a mode and its command only";
 constexpr std::size_t kMaxNesting = 8;
 
 Problem fault(std::string key, std::string message, std::string nearest = "") {
@@ -102,7 +103,9 @@ class OverrideParser {
     while (position_ < words_.size()) {
       const std::string& word = words_[position_++];
       if (word.empty()) continue;
-      if (word.starts_with("--")) {
+      if (word == "--") {
+        problems_.push_back(fault("", "unexpected '--'", std::string(kStrayDashes)));
+      } else if (word.starts_with("--")) {
         option(word);
       } else if (is_assignment(word)) {
         assignment(word, word);
@@ -120,14 +123,30 @@ class OverrideParser {
   void stray_words(const std::string& first) {
     const std::string rest = skip_values();
     const std::string text = first + rest;
+    const std::string_view without_dash = std::string_view(first).substr(first.front() == '-' ? 1 : 0);
     const bool has_one_dash = first.size() > 1 && first.front() == '-';
     std::string hint = "overrides are --key value, --key=value or key=value";
-    if (has_one_dash && is_key_text(std::string_view(first).substr(1))) {
+    if (has_one_dash && (is_key_text(without_dash) || is_assignment(without_dash))) {
       hint = fmt::format("keys begin with two dashes: -{}", text);
     } else if (is_key_text(first) && row_of(snake(first))) {
-      hint = fmt::format("write --{}", text);
+      const std::string value(trim(rest));
+      hint = value.starts_with('=') ? fmt::format("no space stands around '=': {}={}", first, trim(value.substr(1)))
+                                    : fmt::format("write --{}", text);
+    } else if (is_key_text(first) && key_turned_off_by(snake(first))) {
+      hint = fmt::format("write --{}", first);
     }
     problems_.push_back(fault("", fmt::format("unexpected '{}'", text), hint));
+  }
+
+  // "--lr = 3", "lr= 3": the value would be '=' or nothing, and 3 a stray word.
+  void spaced_assignment(const std::string& written) {
+    const std::string name = written.substr(0, written.find('='));
+    const std::string rest = skip_values();
+    std::string_view value = trim(rest);
+    if (value.starts_with('=')) value = trim(value.substr(1));
+    problems_.push_back(fault(
+        "", fmt::format("unexpected '{}{}'", written, rest),
+        fmt::format("no space stands around '=': {}={}", name, value.empty() ? std::string_view("VALUE") : value)));
   }
 
   /// The words up to the next override, each behind a space.
@@ -162,6 +181,7 @@ class OverrideParser {
                                 fmt::format("write --{0} alone, or --{1}=true or --{1}=false", key, negated->name)));
       return;
     }
+    if (equals + 1 == text.size() && is_value(position_)) return spaced_assignment(written);
     add(key, written, value_node(text.substr(equals + 1), row_of(key)));
   }
 
@@ -173,6 +193,8 @@ class OverrideParser {
       std::string hint;
       if (space != std::string_view::npos && is_key_text(text.substr(0, space))) {
         hint = "key and value are two arguments here: leave out the quotes around both";
+      } else if (const auto begin = text.find_first_not_of('-'); begin != 0 && begin != std::string_view::npos) {
+        hint = fmt::format("keys begin with two dashes: --{}", text.substr(begin));
       }
       skip_values();
       problems_.push_back(fault("", fmt::format("'{}' is not a key", word), hint));
@@ -182,6 +204,13 @@ class OverrideParser {
     const Key* row = row_of(key);
     if (const Key* negated = row ? nullptr : key_turned_off_by(key))
       return add(std::string(negated->name), word, value_node("false"));
+    if (const Key* no_switch = row ? nullptr : key_of_negation(key)) {
+      skip_values();
+      problems_.push_back(fault(word, fmt::format("only switches can be turned off, and {} is none", no_switch->name),
+                                fmt::format("write --{} VALUE", no_switch->name)));
+      return;
+    }
+    if (position_ < words_.size() && words_[position_].starts_with('=')) return spaced_assignment(word);
     if (takes_next_word(row)) return add(key, word, value_node(words_[position_++], row));
     if (needs_value(key)) {
       Problem problem = fault(word, "needs a value", fmt::format("write {} VALUE", word));
@@ -190,6 +219,14 @@ class OverrideParser {
       return;
     }
     add(key, word, value_node("true"));
+  }
+
+  // "no_lr": the key behind the word that turns switches off, where it is no switch.
+  static const Key* key_of_negation(std::string_view key) {
+    for (const std::string_view word : {"no_", "disable_"}) {
+      if (key.starts_with(word)) return find_key(key.substr(word.size()));
+    }
+    return nullptr;
   }
 
   static const Key* entry_or_row(std::string_view key) {
@@ -218,6 +255,8 @@ class OverrideParser {
           key, has_gap ? "a part of the key is empty" : fmt::format("nested deeper than {} levels", kMaxNesting)));
       return;
     }
+    const std::string name = written.substr(0, written.find('='));
+    if (parts.size() > 1 && refuse_nesting(parts, name)) return;
     for (std::size_t i = parts.size(); i-- > 1;) {
       Node map;
       map.kind = Node::Kind::kMap;
@@ -225,10 +264,26 @@ class OverrideParser {
       stamp(map);
       value = std::move(map);
     }
-    const std::string name = written.substr(0, written.find('='));
     list_.reset();
     if (is_list(row_of(key)) && value.kind == Node::Kind::kScalar) list_ = UnbracketedList{name, value.text};
     overrides_.push_back({parts.front(), name, std::move(value)});
+  }
+
+  // Only maps have entries, and keys are named without the blocks of the file in which they stand.
+  bool refuse_nesting(const std::vector<std::string>& parts, const std::string& written) {
+    const Key* row = find_key(parts.front());
+    const Key* last = find_key(parts.back());
+    if (row && row->type != KeyType::kMap) {
+      problems_.push_back(
+          fault(written, fmt::format("{} has no entries", row->name), fmt::format("write --{} VALUE", row->name)));
+      return true;
+    }
+    const bool is_block = parts.front() == "modules" || parts.front() == "overrides" ||
+                          parts.front().find("trainer") != std::string::npos;
+    if (row || !is_block || !last) return false;
+    problems_.push_back(fault(written, "a key stands here without the blocks of the file",
+                              fmt::format("write --{} VALUE", last->name)));
+    return true;
   }
 
   std::span<const std::string> words_;

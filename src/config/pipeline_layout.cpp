@@ -216,6 +216,15 @@ std::string letters(char letter, std::int64_t times) {
   return times == 1 ? std::string(1, letter) : fmt::format("{}*{}", letter, times);
 }
 
+std::string stage_text(const PipelineStage& stage) {
+  std::string text = letters('E', stage.num_embeddings) + letters('t', stage.num_layers);
+  for (const std::string& rest : {letters('m', stage.num_mtp_layers), letters('L', stage.num_losses)}) {
+    if (rest.empty()) continue;
+    text += (text.empty() ? "" : ",") + rest;
+  }
+  return text;
+}
+
 // What is not plain ASCII stands as '?': a terminal would act on it, or the caret would miss its column.
 char shown(char c) {
   return c < ' ' || c >= '\x7f' ? '?' : c;
@@ -235,15 +244,26 @@ std::variant<PipelineLayout, LayoutFault> parse_pipeline_layout(std::string_view
 
 std::string to_text(const PipelineLayout& layout) {
   std::string text;
-  for (std::size_t i = 0; i < layout.stages.size(); ++i) {
-    const PipelineStage& stage = layout.stages[i];
-    if (i > 0) text += '|';
-    text += letters('E', stage.num_embeddings) + letters('t', stage.num_layers);
-    for (const std::string& rest : {letters('m', stage.num_mtp_layers), letters('L', stage.num_losses)}) {
-      if (rest.empty()) continue;
-      if (!text.empty() && text.back() != '|') text += ',';
-      text += rest;
+  for (std::size_t i = 0; i < layout.stages.size(); ++i) text += (i > 0 ? "|" : "") + stage_text(layout.stages[i]);
+  return text;
+}
+
+std::string to_short_text(const PipelineLayout& layout) {
+  constexpr std::size_t kFewest = 4;  // that are worth parentheses
+  std::string text;
+  for (std::size_t i = 0; i < layout.stages.size();) {
+    const std::string stage = stage_text(layout.stages[i]);
+    std::size_t end = i + 1;
+    // The last stage has no bar behind it.
+    while (end + 1 < layout.stages.size() && stage_text(layout.stages[end]) == stage) ++end;
+    const bool is_last = end == layout.stages.size();
+    if (end - i >= kFewest && !is_last) {
+      text += fmt::format("({}|)*{}", stage, end - i);
+    } else {
+      end = i + 1;
+      text += stage + (end < layout.stages.size() ? "|" : "");
     }
+    i = end;
   }
   return text;
 }

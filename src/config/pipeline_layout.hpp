@@ -50,6 +50,9 @@ std::variant<PipelineLayout, LayoutFault> parse_pipeline_layout(std::string_view
 /// The same layout in its shortest common spelling: "Et*14|t*13,L".
 std::string to_text(const PipelineLayout& layout);
 
+/// The same with stages that repeat in parentheses: "Et|(t*2|)*29t,L". For people; what is stored is written out.
+std::string to_short_text(const PipelineLayout& layout);
+
 /// Layers as even as they can be, the first stages taking what is left over; prediction depths stand before the loss.
 PipelineLayout balanced_layout(std::int64_t num_layers, std::int64_t num_mtp_layers, std::int64_t num_stages);
 

@@ -122,7 +122,11 @@ class Resolver {
       if (found == variables_of_line_.end() || problem.line == 0) continue;
       for (const std::string& name : found->second) {
         const char* value = std::getenv(name.c_str());
-        if (!value) continue;
+        if (!value) {
+          problem.nearest += fmt::format("{}the '-' belongs to the default of {}: without it ${{{}:value}}",
+                                         problem.nearest.empty() ? "" : "; ", name, name);
+          continue;
+        }
         problem.nearest += fmt::format("{}this line takes {} from the environment, where it is '{}'",
                                        problem.nearest.empty() ? "" : "; ", name, visible(value));
       }
@@ -243,8 +247,10 @@ class Resolver {
       return;
     }
     const Node::Entry* chosen = nullptr;
+    bool has_wrong_name = false;
     for (const Node::Entry& entry : modules->entries) {
       if (entry.key.find("trainer") == std::string::npos) {
+        has_wrong_name = true;
         add_problem(at(entry.value, "modules." + entry.key, "the name of a module holds the word trainer"),
                     "pre_trainer", entry.key);
       } else if (!chosen || entry.key == "pre_trainer") {
@@ -252,8 +258,11 @@ class Resolver {
       }
     }
     if (modules->entries.empty()) return add_problem(at(*modules, "modules", "holds no trainer"), "pre_trainer");
-    // What a module of a wrong name holds is wrong or right all the same.
+    // What a module of a wrong name holds is wrong or right all the same; what is no block is no module.
     if (!chosen) chosen = &modules->entries.front();
+    if (has_wrong_name && chosen == &modules->entries.front() && chosen->value.kind != Node::Kind::kMap &&
+        chosen->key.find("trainer") == std::string::npos)
+      return;
     for (const Node::Entry& entry : modules->entries) {
       if (entry.key == chosen->key || entry.key.find("trainer") == std::string::npos) continue;
       add_problem(at(entry.value, "modules." + entry.key, "a second trainer"), "one trainer", entry.key,
@@ -427,6 +436,11 @@ class Resolver {
     const std::string text = to_text(problem);
     return std::any_of(setting_problems_.begin(), setting_problems_.end(), [&](const Problem& cause) {
       const std::string name = cause.key.substr(cause.key.find_last_of(".-") + 1);
+      // Without the layout that was meant, the layers are cut evenly, which nobody asked for.
+      constexpr std::string_view kCuts[] = {"pipeline_model_parallel_layout", "decoder_pipeline_manual_split_list",
+                                            "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"};
+      const bool is_cut = std::find(std::begin(kCuts), std::end(kCuts), name) != std::end(kCuts);
+      if (is_cut && problem.key.ends_with("pipeline_model_parallel_size")) return true;
       const std::size_t quote = cause.nearest.find('\'');
       const std::string meant =
           quote == std::string::npos ? name : cause.nearest.substr(quote + 1, cause.nearest.rfind('\'') - quote - 1);

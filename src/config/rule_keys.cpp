@@ -30,6 +30,7 @@ constexpr Row kRows[] = {
     {"context_hierarchy", "context_parallel_size cp_comm_type hierarchical_context_parallel_sizes"},
     {"data_files", "data_path test_data_path train_data_path valid_data_path"},
     {"data_lists", "data_args_path data_path merge_file mock_data per_split_data_args_path special_tokens test_data_path tiktoken_special_tokens tokenizer_model tokenizer_type train_data_path valid_data_path vocab_file vocab_size"},
+    {"data_loader", "dataloader_type"},
     {"data_sources", "data_args_path data_path merge_file mock_data per_split_data_args_path special_tokens test_data_path tiktoken_special_tokens tokenizer_model tokenizer_type train_data_path valid_data_path vocab_file vocab_size"},
     {"data_split", "split"},
     {"deepep", "moe_enable_deepep moe_router_dtype moe_shared_expert_overlap moe_token_dispatcher_type use_turbo_deepep"},

@@ -171,8 +171,10 @@ bool RuleContext::demand(std::string_view cause, const std::vector<Demand>& need
     is_refused = true;
     const std::string root = root_of(cause);
     const std::string chain = root == cause ? "" : fmt::format(", which needs {}", cause);
+    const std::string way =
+        fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), is_wanted(cause) ? root : "it");
     report(need.key, fmt::format("conflicts with {}{}", setting_text(experiment_, root), chain), to_text(need.value),
-           fmt::format("write {}: {}, or leave {} out", need.key, to_text(need.value), is_wanted(cause) ? root : "it"));
+           need.way.empty() ? way : need.way);
   }
   // What would follow from a refused wish is not worth telling.
   if (is_refused) return true;

@@ -43,6 +43,7 @@ struct PlannedUse {
 struct Demand {
   std::string_view key;
   Value value;
+  std::string way = "";  // out of a contradiction, where there is a better one than to leave out one of the two
 };
 
 /// What makes a rule act: a switch, which can be turned off again, or a fact such as the number of pipeline ranks.

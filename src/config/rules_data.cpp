@@ -249,6 +249,14 @@ void data_lists(RuleContext& context) {
   read_per_split_data_args(context);
 }
 
+// In the original, the program that calls it hands such a loader over.
+void data_loader(RuleContext& context) {
+  if (context.experiment().get_optional_string("dataloader_type") != "external") return;
+  context.report("dataloader_type",
+                 "external is a loader of the Python program around the original, and there is none here",
+                 "single or cyclic");
+}
+
 void encoder_seq_length(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto length = experiment.get_optional_int("encoder_seq_length");
@@ -360,6 +368,7 @@ void evaluation_data(RuleContext& context) {
 constexpr Rule kRules[] = {
     {"mock_data", "Mock data is token ids: no data paths, NullTokenizer, 131072 tokens unless vocab_size is set.",
      mock_data},
+    {"data_loader", "Samples come from data sets, not from another program.", data_loader},
     {"encoder_seq_length", "encoder_seq_length is seq_length where that is not written.", encoder_seq_length},
     {"inter_document_masking", "dataloader_inter_document_masking is reset_attention_mask and reset_position_ids.",
      inter_document_masking},

@@ -32,9 +32,15 @@ void sharded_format(RuleContext& context) {
 }
 
 void temporary_checkpoints(RuleContext& context) {
+  // The original names this kind too, and stops where it would save one.
+  if (context.experiment().get_optional_string("non_persistent_ckpt_type") == "in_memory") {
+    context.report("non_persistent_ckpt_type",
+                   "in_memory would be gone with the process, and nothing would go on from it", "global or local");
+    return;
+  }
   if (context.is_null("non_persistent_save_interval") || !context.is_null("non_persistent_ckpt_type")) return;
   context.report("non_persistent_save_interval", "needs non_persistent_ckpt_type", "null, or both",
-                 "write non_persistent_ckpt_type: global, local or in_memory");
+                 "write non_persistent_ckpt_type: global or local");
 }
 
 void dumps(RuleContext& context) {

@@ -118,21 +118,48 @@ constexpr Divided kDivided[] = {
      "the tensor ranks share the shared experts evenly"},
 };
 
+// The size that a tensor rank shares, and the key of the ranks that share it; none where the model has no such size.
+struct Shared {
+  std::int64_t size = 0;
+  std::string_view divisor;
+};
+
+std::optional<Shared> shared_size(const Experiment& experiment, const Divided& row) {
+  const bool has_groups =
+      experiment.get_bool("group_query_attention") && !experiment.get_bool("multi_latent_attention");
+  const auto size = experiment.get_optional_int(row.key);
+  if (!size || (row.key == "num_query_groups" && !has_groups)) return std::nullopt;
+  if (row.key.starts_with("moe_") && experiment.is_null("num_experts")) return std::nullopt;
+  return Shared{*size, experiment.is_null(row.divisor) ? std::string_view("tensor_model_parallel_size") : row.divisor};
+}
+
+// What divides all that these ranks share: a size that only mends one of several faults is no remedy.
+std::int64_t common_size(const Experiment& experiment, std::string_view divisor) {
+  std::int64_t common = 0;
+  for (const Divided& row : kDivided) {
+    if (const auto shared = shared_size(experiment, row); shared && shared->divisor == divisor)
+      common = std::gcd(common, shared->size);
+  }
+  return common;
+}
+
+// A parallel size that divides nothing is told already: what follows from it is not worth telling beside it.
+bool has_wrong_size(const RuleContext& context) {
+  return std::any_of(context.problems().begin(), context.problems().end(), [](const Problem& problem) {
+    return problem.key.ends_with("_parallel_size") && problem.message.find("does not divide") != std::string::npos;
+  });
+}
+
 void tensor_divides(RuleContext& context) {
   const Experiment& experiment = context.experiment();
-  const bool has_groups = context.is_on("group_query_attention") && !context.is_on("multi_latent_attention");
   for (const Divided& row : kDivided) {
-    const auto size = experiment.get_optional_int(row.key);
-    const bool is_of_experts = row.key.starts_with("moe_");
-    if (!size || (row.key == "num_query_groups" && !has_groups) || (is_of_experts && context.is_null("num_experts"))) {
-      continue;
-    }
-    const std::string_view divisor =
-        context.is_null(row.divisor) ? std::string_view("tensor_model_parallel_size") : row.divisor;
-    const std::int64_t ranks = context.integer(divisor);
-    if (*size % ranks == 0) continue;
-    context.report(divisor, fmt::format("does not divide {}: {}", setting_text(experiment, row.key), row.reason),
-                   "a divisor", fmt::format("nearest: {}", nearest_divisor(*size, ranks)));
+    const auto shared = shared_size(experiment, row);
+    if (!shared) continue;
+    const std::int64_t ranks = context.integer(shared->divisor);
+    if (shared->size % ranks == 0) continue;
+    context.report(shared->divisor,
+                   fmt::format("does not divide {}: {}", setting_text(experiment, row.key), row.reason), "a divisor",
+                   fmt::format("nearest: {}", nearest_divisor(common_size(experiment, shared->divisor), ranks)));
   }
 }
 
@@ -149,6 +176,7 @@ void sequence_divides(RuleContext& context) {
     return;
   }
   const std::int64_t tensor = context.integer("tensor_model_parallel_size");
+  if (has_wrong_size(context)) return;
   if (!context.is_on("sequence_parallel") || tensor == 1 || length / ranks % tensor == 0) return;
   context.report("seq_length",
                  fmt::format("sequence parallelism cuts each context rank's {} tokens into {} equal parts",
@@ -233,7 +261,9 @@ std::int64_t nearest_batch(const RuleContext& context, std::int64_t global, std:
 void batch(RuleContext& context) {
   const auto step = sequences_of_a_step(context);
   const std::int64_t global = context.integer("global_batch_size");
-  if (!step || global % *step == 0) return;
+  // A world that was made of wrong sizes says nothing about the batch.
+  const bool is_derived = context.world().size == smallest_world(context.experiment());
+  if (!step || global % *step == 0 || (is_derived && has_wrong_size(context))) return;
   if (context.is_on("decrease_batch_size_if_needed") && global >= *step) return;
   const std::int64_t micro = context.integer("micro_batch_size");
   const std::int64_t nearest = nearest_batch(context, global, *step);

@@ -30,18 +30,31 @@ std::vector<std::int64_t> split_list(const Experiment& experiment) {
   return layers;
 }
 
+// Who cuts the layers means to have several ranks: that is the remedy that is named first. `num_stages`: as far as
+// known.
+void demand_none(RuleContext& context, std::string_view key, std::int64_t num_stages) {
+  const std::int64_t chunks = std::max(context.experiment().get_optional_int(kChunks).value_or(1),
+                                       context.experiment().get_optional_int(kOldChunks).value_or(1));
+  const bool are_chunks = num_stages % chunks == 0 && num_stages / chunks > 1;
+  const std::int64_t ranks = are_chunks ? num_stages / chunks : num_stages;
+  std::string way = num_stages == 0 ? fmt::format("set {} to 2 or more, or leave {} out", kStages, key)
+                                    : fmt::format("write {}: {}, or leave {} out", kStages, ranks, key);
+  context.demand(kStages, {{key, {}, std::move(way)}}, Nature::kFact);
+}
+
 // One pipeline rank has no stages to tell apart: an older layout yields to it.
 void single_stage(RuleContext& context) {
   if (context.integer(kStages) > 1) return;
   const auto layout = context.is_null(kLayout) ? std::nullopt : written_layout(context.experiment());
-  if (layout && layout->num_stages() > 1) context.demand(kStages, {{kLayout, {}}}, Nature::kFact);
-  if (split_list(context.experiment()).size() > 1) context.demand(kStages, {{kSplitList, {}}}, Nature::kFact);
+  if (layout && layout->num_stages() > 1) demand_none(context, kLayout, layout->num_stages());
+  if (const std::int64_t entries = std::ssize(split_list(context.experiment())); entries > 1)
+    demand_none(context, kSplitList, entries);
   for (const std::string_view key : {kChunks, kOldChunks}) {
-    if (context.experiment().get_optional_int(key).value_or(1) > 1) context.demand(kStages, {{key, {}}}, Nature::kFact);
+    if (context.experiment().get_optional_int(key).value_or(1) > 1) demand_none(context, key, 0);
   }
   for (const std::string_view key : {kLayersPerChunk, std::string_view("decoder_first_pipeline_num_layers"),
                                      std::string_view("decoder_last_pipeline_num_layers")}) {
-    if (!context.is_null(key)) context.demand(kStages, {{key, {}}}, Nature::kFact);
+    if (!context.is_null(key)) demand_none(context, key, 0);
   }
 }
 
@@ -75,7 +88,7 @@ void one_way_of_cutting(RuleContext& context) {
 std::string balanced_text(const Experiment& experiment, std::int64_t num_stages) {
   return fmt::format(
       "for instance {}: {}", kLayout,
-      to_text(balanced_layout(experiment.get_int("num_layers"), num_mtp_layers(experiment), num_stages)));
+      to_short_text(balanced_layout(experiment.get_int("num_layers"), num_mtp_layers(experiment), num_stages)));
 }
 
 void layout_layers(RuleContext& context) {
@@ -174,7 +187,8 @@ void manual_split(RuleContext& context) {
                    split_list_text(context.integer("num_layers"), std::ssize(layers)));
     return;
   }
-  context.note(kSplitList, fmt::format("the older spelling of {}: {}", kLayout, to_text(*written_layout(experiment))));
+  context.note(kSplitList,
+               fmt::format("the older spelling of {}: {}", kLayout, to_short_text(*written_layout(experiment))));
 }
 
 constexpr std::string_view kCountedEnds[] = {"account_for_embedding_in_pipeline_split",
@@ -264,6 +278,9 @@ std::string layout_instead(const RuleContext& context) {
   const std::int64_t ranks = context.integer(kStages);
   const std::vector<Spelling> spellings = spellings_of(experiment);
   const std::int64_t chunks = spellings.empty() ? 1 : spellings.front().chunks;
+  // Embedding and loss may stand alone; a layout of more stages than that would hold empty ones.
+  const std::int64_t layers = context.integer("num_layers");
+  if (ranks > layers + 2) return fmt::format("nearest: {}", nearest_divisor(layers, ranks));
   const bool fits = ranks * chunks <= context.integer("num_layers");
   std::string text = balanced_text(experiment, fits ? ranks * chunks : ranks);
   std::vector<std::string_view> left_out;
@@ -304,6 +321,11 @@ void even_stages(RuleContext& context) {
   if (shares.others < ranks) {
     const std::string_view key = experiment.is_null(kEndCounts[1]) ? kEndCounts[0] : kEndCounts[1];
     if (shares.are_even(1)) return;
+    if (shares.rest < 0) {
+      context.report(key, fmt::format("the ends ask for more layers than {}", setting_text(experiment, "num_layers")),
+                     "what leaves the other stages an equal share", nearest_end_count(context, key));
+      return;
+    }
     context.report(key,
                    fmt::format("leaves {} layers for the other {} stages of {}", shares.rest, shares.others,
                                setting_text(experiment, kStages)),

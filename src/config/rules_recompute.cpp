@@ -90,10 +90,13 @@ void recompute_modules(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   for (const std::string& name : experiment.get_strings("recompute_modules")) {
     if (std::find(kModules.begin(), kModules.end(), name) == kModules.end()) {
-      const auto nearest = nearest_name(name, kModules);
+      const bool is_list = name.find(',') != std::string::npos;
+      const auto nearest = is_list ? std::nullopt : nearest_name(name, kModules);
       context.report("recompute_modules", fmt::format("'{}' is not a part of a layer", name),
                      "some of core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts",
-                     nearest ? fmt::format("did you mean '{}'?", *nearest) : "");
+                     is_list   ? fmt::format("a list stands in brackets: [{}]", name)
+                     : nearest ? fmt::format("did you mean '{}'?", *nearest)
+                               : "");
     } else if (name == "mla_up_proj" && !context.is_on("multi_latent_attention")) {
       context.report("recompute_modules", "mla_up_proj belongs to latent attention, which is off",
                      "parts that the model has");

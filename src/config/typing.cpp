@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "base/text.hpp"
@@ -48,6 +50,21 @@ Typed as_real(const Node& node) {
 Typed as_text(const Node& node) {
   if (node.kind != Node::Kind::kScalar || !is_utf8(node.text)) return std::nullopt;
   return Value{node.text};
+}
+
+// A number beyond what its type holds, such as 1e400, is a number all the same.
+bool is_number_beyond(const Node& node, KeyType type) {
+  if (node.kind != Node::Kind::kScalar) return false;
+  std::string text = node.text;
+  std::erase(text, '_');
+  const bool is_written_as_number =
+      !text.empty() && text.find_first_not_of("+-.0123456789eE") == std::string::npos &&
+      text.find_first_of("0123456789") == 0U + (text.front() == '-' || text.front() == '+' ? 1U : 0U);
+  if (!is_written_as_number) return false;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (*end != 0) return false;
+  return std::isinf(value) || (type == KeyType::kInt && value == std::trunc(value));
 }
 
 bool is_space(char c) {
@@ -192,6 +209,50 @@ bool is_range(std::string_view allowed) {
   return allowed.starts_with('>') || allowed.find("..") != std::string_view::npos;
 }
 
+// The first item of a list that is not of the list's type.
+std::string wrong_item_text(const Node& node, const Key& key) {
+  const bool is_integers = key.type == KeyType::kIntList || key.type == KeyType::kLayers;
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    const Node& item = node.items[i];
+    const bool fits = is_integers ? as_int(item).has_value()
+                                  : (key.type == KeyType::kRealList ? as_real(item) : as_text(item)).has_value();
+    if (!fits) return fmt::format("{} as item {} of the list", found_text(item), i + 1);
+  }
+  return found_text(node);
+}
+
+// A stage of the list form is a list of names, or a text of letters. What is neither is told by its place: the text
+// that the list stands for is nothing that the user wrote.
+std::optional<TypeFault> layout_item_fault(const Node& node, const Key& key) {
+  if (key.name != "pipeline_model_parallel_layout" || node.kind != Node::Kind::kList) return std::nullopt;
+  constexpr std::string_view kWords[] = {"embedding", "decoder", "mtp", "loss"};
+  constexpr std::string_view kExpected = "names embedding, decoder, mtp and loss, or letters as in Et*3";
+  for (std::size_t stage = 0; stage < node.items.size(); ++stage) {
+    const Node& entry = node.items[stage];
+    const std::vector<Node> words = entry.kind == Node::Kind::kList ? entry.items : std::vector<Node>{entry};
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const Node& word = words[i];
+      const std::string place = entry.kind == Node::Kind::kList ? fmt::format("stage {}, entry {}", stage + 1, i + 1)
+                                                                : fmt::format("stage {}", stage + 1);
+      if (word.kind != Node::Kind::kScalar)
+        return TypeFault{fmt::format("{}: wrong type", place), std::string(kExpected), found_text(word), ""};
+      const std::string_view text = word.text;
+      const bool is_name = std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+      const bool is_letters = text.find_first_not_of("EtmL()*|,0123456789") == std::string_view::npos &&
+                              text.find_first_of("EtmL") != std::string_view::npos;
+      if (word.is_null() || is_name || is_letters || !is_utf8(word.text)) continue;
+      const std::string_view name = text.substr(0, text.find('*'));
+      const auto nearest = nearest_name(name, kWords);
+      std::string hint = nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
+      if (const std::string letter = layout_letters(std::string(name)); letter != name && name != text)
+        hint = fmt::format("names take no number: write {}{}", letter, text.substr(name.size()));
+      return TypeFault{fmt::format("{} is not a kind of layer", place), std::string(kExpected),
+                       fmt::format("'{}'", text), hint};
+    }
+  }
+  return std::nullopt;
+}
+
 // Words of other programs and papers for values here.
 constexpr std::pair<std::string_view, std::string_view> kCommonWords[] = {
     {"float32", "fp32"},         {"float", "fp32"},      {"float64", "fp64"}, {"double", "fp64"}, {"bfloat16", "bf16"},
@@ -206,6 +267,16 @@ std::string nearest_word(const std::string& text, const std::vector<std::string>
   const std::vector<std::string_view> views(words.begin(), words.end());
   const auto nearest = nearest_name(text, views);
   return nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
+}
+
+// `$NAME` is a shell's way; files here have ${NAME}.
+std::string variable_hint(const Node& node) {
+  if (node.kind != Node::Kind::kScalar || node.style != Node::Style::kPlain || !node.text.starts_with('$')) return "";
+  const std::string name = node.text.substr(1);
+  const bool is_name =
+      !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
+      std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  return is_name ? fmt::format("an environment variable is written ${{{}}}", name) : "";
 }
 
 std::optional<TypeFault> outside_allowed(const Value& value, const Node& node, const Key& key) {
@@ -275,6 +346,7 @@ std::variant<Value, TypeFault> typed_value(const Node& node, const Key& key) {
     return TypeFault{"needs a value", expected_text(key), "null", ""};
   }
   if (auto fault = octal_fault(node, key)) return *std::move(fault);
+  if (auto fault = layout_item_fault(node, key)) return *std::move(fault);
   std::string reason;
   const Typed value = converted(node, key, reason);
   if (!value && node.kind == Node::Kind::kScalar && !is_utf8(node.text)) {
@@ -284,8 +356,15 @@ std::variant<Value, TypeFault> typed_value(const Node& node, const Key& key) {
                      ""};
   }
   if (!value) {
-    const std::string message = reason.empty() ? "wrong type" : fmt::format("malformed pattern: {}", reason);
-    return TypeFault{message, expected_text(key), found_text(node), ""};
+    const bool is_number =
+        (key.type == KeyType::kLayers && as_int(node)) ||
+        ((key.type == KeyType::kInt || key.type == KeyType::kReal) && is_number_beyond(node, key.type));
+    const std::string message = !reason.empty() ? fmt::format("malformed pattern: {}", reason)
+                                : is_number     ? "out of range"
+                                                : "wrong type";
+    const bool is_list = node.kind == Node::Kind::kList;
+    return TypeFault{message, expected_text(key), is_list ? wrong_item_text(node, key) : found_text(node),
+                     variable_hint(node)};
   }
   if (auto fault = outside_allowed(*value, node, key)) return *std::move(fault);
   return *value;

@@ -286,6 +286,54 @@ bool is_closed(std::string_view content, const YAML::Mark& mark) {
   return false;
 }
 
+std::string_view rest_behind_colon(std::string_view line) {
+  const std::size_t colon = line.find(": ");
+  if (colon == std::string_view::npos) return "";
+  const std::size_t begin = line.find_first_not_of(' ', colon + 1);
+  if (begin == std::string_view::npos) return "";
+  std::string_view value = line.substr(begin);
+  value = value.substr(0, value.find(" #"));
+  while (value.ends_with(' ')) value.remove_suffix(1);
+  return value;
+}
+
+// "[0] + [1]*26", "|Et*3|t": a text whose first character opens something in YAML.
+bool is_unquoted_text(std::string_view value) {
+  if (value.starts_with('|') || value.starts_with('>')) return value.size() > 2;
+  if (!value.starts_with('[') && !value.starts_with('{')) return false;
+  int depth = 0;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    if (value[i] == '[' || value[i] == '{') ++depth;
+    if (value[i] == ']' || value[i] == '}') --depth;
+    if (depth == 0) return i + 1 < value.size();
+  }
+  return false;
+}
+
+// What yaml-cpp's reason leaves out: the slips that end in this fault most often.
+std::string hint_for(std::string_view line, std::string_view above, const std::string& fault) {
+  const std::string_view value = rest_behind_colon(line);
+  if (is_unquoted_text(value) && value.find_first_of("'\"") == std::string_view::npos)
+    return fmt::format("a text that begins with '{}' needs quotes: '{}'", value.front(), value);
+  const bool is_in_brackets = fault.starts_with("end of map flow") || fault.starts_with("end of sequence flow") ||
+                              fault.starts_with("illegal flow end");
+  if (is_in_brackets && line.find("${") != std::string_view::npos)
+    return "between brackets a variable needs quotes: \"${NAME}\"";
+  const std::size_t colon = above.find(':');
+  const bool lacks_space = colon != std::string_view::npos && colon + 1 < above.size() && above[colon + 1] != ' ';
+  if (fault.starts_with("illegal map value") && lacks_space && above.find("://") == std::string_view::npos)
+    return "the line above lacks the space behind its ':'";
+  return "";
+}
+
+// "end of map not found" has three causes that a reader of the file tells apart.
+std::string end_of_block_text(std::string_view line, const YAML::Mark& mark) {
+  const std::size_t begin = line.find_first_not_of(' ');
+  if (begin == std::string_view::npos || static_cast<int>(begin) != mark.column) return "";
+  if (line.substr(begin).starts_with("- ")) return "an item of a list ('- ') where a key should stand";
+  return "this line is indented like no block above it";
+}
+
 Problem syntax_problem(std::string_view content, const std::string& file, const YAML::Exception& error) {
   Problem problem{.file = file, .message = fmt::format("not valid YAML: {}", reason_of(error.msg))};
   if (error.mark.is_null()) return problem;
@@ -293,6 +341,12 @@ Problem syntax_problem(std::string_view content, const std::string& file, const 
   problem.column = error.mark.column + 1;
   const std::string_view line = line_at(content, error.mark);
   if (is_indented_by_tab(line)) problem.message = "not valid YAML: a tab in the indentation: use spaces";
+  const bool is_end_of_block = error.msg.starts_with("end of map not found");
+  if (const std::string text = is_end_of_block ? end_of_block_text(line, error.mark) : ""; !text.empty())
+    problem.message = fmt::format("not valid YAML: {}", text);
+  YAML::Mark above = error.mark;
+  above.line -= 1;
+  problem.nearest = hint_for(line, above.line < 0 ? std::string_view() : line_at(content, above), error.msg);
   if (!line.empty()) problem.excerpt = text_with_caret(line, static_cast<std::size_t>(std::max(error.mark.column, 0)));
   return problem;
 }
@@ -321,11 +375,12 @@ Node read_yaml(std::string_view content, const std::string& file, std::vector<Pr
                             .column = mark.column + 1,
                             .message = "not valid YAML: a quotation mark is never closed",
                             .excerpt = text_with_caret(line_at(content, mark), static_cast<std::size_t>(mark.column))});
-        return root;
+        return {};  // the text holds whatever stands behind the mark
       }
       NodeBuilder second(content, file, problems);
       if (parser.HandleNextDocument(second)) {
         problems.push_back({.file = file, .message = "holds more than one YAML document", .expected = "one"});
+        return {};
       }
       return root;
     }

@@ -33,9 +33,9 @@ void global_gradient_square_sum(const nn::ParameterStore& parameters, const comm
                                 at::Tensor& square_sum_1) {
   // Split models (later) add the squares of their shards over tensor, expert and pipeline groups here.
   PRIMUS_CHECK(groups.tensor.size() == 1 && groups.pipeline.size() == 1, "the norm of a split model");
-  square_sum_1.zero_();
   for (const auto& parameter : parameters.all()) {
-    if (parameter->is_trained()) ops::add_sum_of_squares(parameter->gradient(), square_sum_1);
+    if (!parameter->is_trained() || parameter->state == nn::GradientSum::kSquared) continue;
+    ops::add_sum_of_squares(parameter->gradient(), square_sum_1);
   }
 }
 

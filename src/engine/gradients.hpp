@@ -11,8 +11,8 @@ namespace primus::engine {
 /// Sum every main gradient over the group that its descriptor names.
 void reduce_gradients(nn::ParameterStore& parameters, const comm::Groups& groups);
 
-/// square_sum_1 (fp64, on the parameters' device) = Σ of squares over all trained parameters, each global element once.
-/// NaN or infinite if any element is.
+/// square_sum_1 (fp64, on the parameters' device), which has the squares of gradients that are kSquared already, += Σ
+/// of squares over all other trained parameters, each global element once. NaN or infinite if any element is.
 void global_gradient_square_sum(const nn::ParameterStore& parameters, const comm::Groups& groups,
                                 at::Tensor& square_sum_1);
 

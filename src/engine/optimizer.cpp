@@ -4,6 +4,7 @@
 
 #include "base/philox.hpp"
 #include "engine/matrix_rules.hpp"
+#include "model/optimizer_groups.hpp"
 #include "ops/allocator.hpp"
 #include "ops/host_copy.hpp"
 
@@ -15,10 +16,6 @@ using model::OptimizerKind;
 /// A type with scales spans few powers of ten: it holds the root of second moments.
 ops::StateForm second_moment_form(DType type) {
   return type == DType::kFloat8 || type == DType::kFloat16 ? ops::StateForm::kRoot : ops::StateForm::kPlain;
-}
-
-bool is_at_the_ends(const model::ParameterDescriptor& parameter) {
-  return parameter.component == model::Component::kEmbedding || parameter.component == model::Component::kOutput;
 }
 
 ops::UpdateRule element_rule(OptimizerKind kind) {
@@ -121,7 +118,7 @@ bool Optimizer::is_fused(const State& state) const {
 
 const ops::UpdateGate& Optimizer::gate_of(const nn::Parameter& parameter) const {
   // A rate that the user wrote is not scaled.
-  if (has_end_rate_ && is_at_the_ends(parameter.descriptor)) return end_gate_;
+  if (has_end_rate_ && model::is_at_the_ends(parameter.descriptor)) return end_gate_;
   return spec_.rate_factor(parameter.descriptor) != 1.0 ? scaled_gate_ : gate_;
 }
 

@@ -83,7 +83,8 @@ void StepRunner::begin(Running& running, std::size_t num_micro_batches) {
   const bool is_released = parameters_.device().is_cuda() && num_micro_batches == 1;
   // Recordings of more than one hold the addresses of resident gradients.
   if (is_released) std::erase_if(recordings_, [](const auto& recording) { return recording.first > 1; });
-  parameters_.begin_gradients(is_released ? nn::GradientMemory::kReleased : nn::GradientMemory::kResident);
+  parameters_.begin_gradients(is_released ? nn::GradientMemory::kReleased : nn::GradientMemory::kResident,
+                              is_released && scaler_.scale() == 1.0 ? running.square_sum : at::Tensor());
   model_.begin_step();
   if (running.input->observer != nullptr) running.input->observer->begin_step();
 }

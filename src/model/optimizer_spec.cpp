@@ -1,6 +1,7 @@
 #include "model/optimizer_spec.hpp"
 
 #include "base/error.hpp"
+#include "model/optimizer_groups.hpp"
 
 namespace primus::model {
 namespace {
@@ -59,10 +60,31 @@ bool decays_qk_norms(const config::Experiment& experiment) {
 
 }  // namespace
 
+std::string_view optimizer_name(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kLion:
+      return "lion";
+    case OptimizerKind::kMuon:
+      return "muon";
+    case OptimizerKind::kAdaptiveMuon:
+      return "adaptive_muon";
+    case OptimizerKind::kSoap:
+      return "soap";
+  }
+  PRIMUS_CHECK(false, "optimizer {} has no name", static_cast<int>(kind));
+}
+
+bool is_at_the_ends(const ParameterDescriptor& parameter) {
+  return parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
+}
+
 OptimizerKind OptimizerSpec::rule(const ParameterDescriptor& parameter) const {
   if (!moves_matrices(kind)) return kind;
-  const bool is_at_the_ends = parameter.component == Component::kEmbedding || parameter.component == Component::kOutput;
-  if (parameter.is_matrix() && !is_at_the_ends) return kind;
+  if (parameter.is_matrix() && !is_at_the_ends(parameter)) return kind;
   // SOAP is Adam where there is no matrix.
   return kind == OptimizerKind::kSoap ? OptimizerKind::kAdam : scalar_kind;
 }

@@ -40,6 +40,7 @@ GradientTarget Parameter::product_target() {
     PRIMUS_CHECK(is_trained() && !is_held_narrower(), "{}: a gradient outside of a window", descriptor.name);
     allocate_gradient(*this, sum_type, main_grad);
   }
+  PRIMUS_CHECK(state != GradientSum::kSquared, "{}: a second term after its squares were added", descriptor.name);
   const bool is_first = std::exchange(state, GradientSum::kBegun) == GradientSum::kEmpty;
   return {main_grad, is_first ? ops::Write::kOverwrite : ops::Write::kAccumulate};
 }
@@ -114,9 +115,10 @@ Parameter& ParameterStore::get(std::string_view name) {
   return *found->second;
 }
 
-void ParameterStore::begin_gradients(GradientMemory memory) {
+void ParameterStore::begin_gradients(GradientMemory memory, const Tensor& square_sum_1) {
   for (const auto& parameter : parameters_) {
     parameter->state = GradientSum::kEmpty;
+    parameter->square_sum_1 = parameter->is_held_narrower() ? Tensor() : square_sum_1;
     if (memory == GradientMemory::kReleased) parameter->gradient().reset();
   }
 }

@@ -20,14 +20,16 @@ struct GradientTarget {
 };
 
 /// Has anything been added to a main gradient since the step began? If not, its memory holds nothing of meaning.
-enum class GradientSum { kEmpty, kBegun };
+/// kSquared: it is whole, and its squares are in the parameter's square_sum_1.
+enum class GradientSum { kEmpty, kBegun, kSquared };
 
 /// A parameter on this rank: what GEMMs read and what weight gradients are added into. A buffer has no main gradient.
 struct Parameter {
   model::ParameterDescriptor descriptor;
   Tensor weight;
-  Tensor main_grad;  // in the accumulator's type; where gradients are held narrower, there while a window is open
-  Tensor held_grad;  // narrower gradients between windows
+  Tensor main_grad;     // in the accumulator's type; where gradients are held narrower, there while a window is open
+  Tensor held_grad;     // narrower gradients between windows
+  Tensor square_sum_1;  // fp64, shared; defined: the first product is the whole gradient, whose squares may go there
   at::ScalarType sum_type = at::kFloat;
   at::ScalarType held_type = at::kFloat;
   GradientSum state = GradientSum::kEmpty;
@@ -64,8 +66,9 @@ class ParameterStore {
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
 
   /// Before the first micro-batch of a step: what was summed is forgotten. Nothing is zeroed: the first gradient of
-  /// each parameter overwrites.
-  void begin_gradients(GradientMemory memory);
+  /// each parameter overwrites. `square_sum_1`: defined where each gradient of this step is one product; takes the
+  /// squares of those that can be summed as they are written.
+  void begin_gradients(GradientMemory memory, const Tensor& square_sum_1 = {});
   /// After the last backward: gradients that nothing was added to become 0.
   void complete_gradients();
 

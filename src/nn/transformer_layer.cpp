@@ -111,8 +111,7 @@ Tensor TransformerLayer::half_backward(Tensor dy_TH, Half& half, int input_slot,
 
 Tensor TransformerLayer::backward(Tensor dy_TH, Saved& saved, const StepContext& step) {
   Tensor dmiddle_TH = half_backward(std::move(dy_TH), mlp_, Slot::kMiddle, Slot::kMiddleRstd, Slot::kMlp, saved, step);
-  return half_backward(std::move(dmiddle_TH), attention_, Slot::kInput, Slot::kInputRstd, Slot::kMixer, saved,
-                       step);
+  return half_backward(std::move(dmiddle_TH), attention_, Slot::kInput, Slot::kInputRstd, Slot::kMixer, saved, step);
 }
 
 void TransformerLayer::weight_grad(Saved& saved) {

@@ -11,7 +11,9 @@ void add_linear_gradient(const Tensor& dy_TO, const Tensor& x_TI, Parameter& wei
 
 void add_grouped_gradient(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Parameter& weight) {
   const auto [sum, write] = weight.product_target();
-  ops::grouped_linear_wgrad(dy_RO, x_RI, offsets, sum, write);
+  if (!weight.square_sum_1.defined()) return ops::grouped_linear_wgrad(dy_RO, x_RI, offsets, sum, write);
+  ops::grouped_linear_wgrad_squares(dy_RO, x_RI, offsets, sum, weight.square_sum_1);
+  weight.state = GradientSum::kSquared;
 }
 
 }  // namespace primus::nn

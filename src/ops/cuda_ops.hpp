@@ -50,6 +50,7 @@ struct CudaOps {
   PRIMUS_CUDA_OP(grouped_linear_forward);
   PRIMUS_CUDA_OP(grouped_linear_dgrad);
   PRIMUS_CUDA_OP(grouped_linear_wgrad);
+  PRIMUS_CUDA_OP(grouped_linear_wgrad_squares);
   PRIMUS_CUDA_OP(rms_norm_forward);
   PRIMUS_CUDA_OP(rms_norm_apply);
   PRIMUS_CUDA_OP(rms_norm_backward);

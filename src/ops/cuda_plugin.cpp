@@ -19,9 +19,14 @@ const CudaPlugin*& loaded() {
   throw UserError("no GPU can be used: " + reason);
 }
 
-/// The library stands beside the program.
+/// The library stands beside the program, or beside the shared library that these ops are part of (torch_ops).
 std::filesystem::path library_path() {
   std::error_code error;
+  Dl_info own{};
+  if (dladdr(reinterpret_cast<const void*>(&load_cuda_plugin), &own) != 0 && own.dli_fname != nullptr) {
+    const std::filesystem::path object(own.dli_fname);
+    if (object.extension() == ".so") return object.parent_path() / kLibrary;
+  }
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   return (error ? std::filesystem::path(".") : program.parent_path()) / kLibrary;
 }

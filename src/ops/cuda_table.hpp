@@ -17,4 +17,7 @@ void register_gemm(CudaOps& ops);
 void register_grouped_gemm(CudaOps& ops);
 void register_attention(CudaOps& ops);
 
+/// The twin of add_sum_of_squares, for ops that have it as a part.
+void add_squares(const Tensor& x, Tensor& sum_1);
+
 }  // namespace primus::ops::cuda

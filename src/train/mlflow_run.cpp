@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -31,6 +33,34 @@ std::string quoted(const std::string& text) {
     result += c == '\'' ? std::string("''") : std::string(1, c);
   }
   return result + "'";
+}
+
+constexpr std::string_view kFileScheme = "file:";
+
+/// The path as an address, as Python's pathname2url spells it.
+std::string file_uri(const fs::path& path) {
+  std::string result(kFileScheme);
+  result += "//";
+  for (const char c : path.string()) {
+    const bool stands_for_itself =
+        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_.-~/", c) != nullptr;
+    result += stands_for_itself ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return result;
+}
+
+/// What the escapes of an address stand for; a % that begins none stays.
+std::string unescaped(std::string_view text) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    unsigned value = 0;
+    const std::string_view digits = text.substr(at + 1, 2);
+    const bool is_escape = text[at] == '%' && digits.size() == 2 &&
+                           std::from_chars(digits.data(), digits.data() + 2, value, 16).ptr == digits.data() + 2;
+    result += is_escape ? static_cast<char>(value) : text[at];
+    if (is_escape) at += 2;
+  }
+  return result;
 }
 
 /// MLflow takes letters, digits and _-. :/ in names; folders follow from the slashes.
@@ -71,7 +101,7 @@ void write_experiment_meta(const fs::path& folder, const std::string& id, const 
   write_file(folder / "meta.yaml",
              fmt::format("artifact_location: {}\ncreation_time: {}\nexperiment_id: '{}'\nlast_update_time: {}\n"
                          "lifecycle_stage: active\nname: {}\n",
-                         quoted("file://" + folder.string()), now, id, now, quoted(name)));
+                         quoted(file_uri(folder)), now, id, now, quoted(name)));
 }
 
 /// The number of the experiment of that name, which is made if it is not there.
@@ -134,16 +164,19 @@ void MlflowRun::write_meta(Status status, std::int64_t end_ms) const {
              fmt::format("artifact_uri: {}\nend_time: {}\nentry_point_name: ''\nexperiment_id: '{}'\n"
                          "lifecycle_stage: active\nrun_id: {}\nrun_name: {}\nrun_uuid: {}\nsource_name: ''\n"
                          "source_type: 4\nsource_version: ''\nstart_time: {}\nstatus: {}\ntags: []\nuser_id: {}\n",
-                         quoted("file://" + (folder_ / "artifacts").string()),
-                         end_ms > 0 ? std::to_string(end_ms) : "null", experiment_id_, quoted(id_), quoted(names_.run),
-                         quoted(id_), start_ms_, static_cast<int>(status), quoted(names_.user)));
+                         quoted(file_uri(folder_ / "artifacts")), end_ms > 0 ? std::to_string(end_ms) : "null",
+                         experiment_id_, quoted(id_), quoted(names_.run), quoted(id_), start_ms_,
+                         static_cast<int>(status), quoted(names_.user)));
 }
 
 void MlflowRun::cut_metrics(std::int64_t last_step) const {
+  if (!fs::exists(folder_ / "metrics")) return;
   for (const auto& entry : fs::recursive_directory_iterator(folder_ / "metrics")) {
     if (!entry.is_regular_file()) continue;
     std::string kept;
-    for (const std::string& line : split(read_file(entry.path()), '\n')) {
+    std::vector<std::string> lines = split(read_file(entry.path()), '\n');
+    lines.pop_back();  // behind the last line's end: nothing, or what a killed process wrote of a line
+    for (const std::string& line : lines) {
       const std::vector<std::string> fields = split(line, ' ');  // time, value, step
       if (fields.size() == 3 && std::strtoll(fields[2].c_str(), nullptr, 10) <= last_step) kept += line + "\n";
     }
@@ -183,11 +216,11 @@ void MlflowRun::end(Status status) {
 }
 
 fs::path mlflow_store(const std::string& uri, const fs::path& standard) {
-  constexpr std::string_view kFile = "file:";
   if (uri.empty()) return standard;
-  if (uri.starts_with(kFile)) {
-    const std::string path = uri.substr(kFile.size());
-    return path.starts_with("//") ? path.substr(2) : path;
+  if (uri.starts_with(kFileScheme)) {
+    std::string path = uri.substr(kFileScheme.size());
+    if (path.starts_with("//")) path = path.substr(std::min(path.find('/', 2), path.size()));  // behind the host
+    return unescaped(path);
   }
   if (uri.find("://") == std::string::npos) return uri;
   throw ConfigError({{.file = "environment",

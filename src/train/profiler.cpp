@@ -2,11 +2,13 @@
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/profiler/standalone/execution_trace_observer.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <utility>
 #include <vector>
@@ -60,6 +62,8 @@ void compress(const std::string& from, const std::string& to) {
   std::filesystem::remove(from);
 }
 
+constexpr const char* kUnfinished = "unfinished";
+
 bool records(const config::Value& ranks, std::int64_t rank) {
   const auto* list = std::get_if<config::Value::List>(&ranks.data);
   return list != nullptr && std::find(list->begin(), list->end(), config::Value{rank}) != list->end();
@@ -78,6 +82,7 @@ std::optional<ProfileOptions> profile_options(const config::Experiment& experime
   }
   if (experiment.get_bool("torch_profiler_record_shapes")) options.shapes = ProfileOptions::Shapes::kRecorded;
   if (experiment.get_bool("torch_profiler_use_gzip")) options.format = ProfileOptions::Format::kGzip;
+  if (experiment.get_bool("pytorch_profiler_collect_chakra")) options.graph = ProfileOptions::Graph::kRecorded;
   options.folder = tensorboard_folder(experiment);
   return options;
 }
@@ -101,9 +106,40 @@ Profiler::~Profiler() {
   ops::set_zone_marks({});
   open_ranges.clear();
   torch::autograd::profiler::disableProfiler();
+  if (!graph_is_open_) return;
+  close_graph();
+  std::error_code error;
+  std::filesystem::remove(graph_path(kUnfinished), error);
+}
+
+std::string Profiler::graph_path(const std::string& steps) const {
+  return (std::filesystem::path(options_->folder) / fmt::format("rank{}_{}.chakra.json", rank_, steps)).string();
+}
+
+void Profiler::close_graph() {
+  kineto::disableExecutionTraceObserver();
+  kineto::removeExecutionTraceObserver();
+  graph_is_open_ = false;
+}
+
+void Profiler::finish_graph(const std::string& steps) {
+  const bool was_open = graph_is_open_;
+  if (was_open) close_graph();
+  std::error_code error;
+  if (was_open) std::filesystem::rename(graph_path(kUnfinished), graph_path(steps), error);
+  if (!was_open || error) throw UserError(fmt::format("{}: the execution trace cannot be written", graph_path(steps)));
 }
 
 void Profiler::start() {
+  if (options_->graph == ProfileOptions::Graph::kRecorded) {
+    std::error_code error;
+    std::filesystem::create_directories(options_->folder, error);
+    // The observer takes the file's name now; which step is the last is known when it ends.
+    // One that it cannot open would leave it unusable in this process.
+    const bool can_be_written = std::ofstream(graph_path(kUnfinished)).is_open();
+    graph_is_open_ = can_be_written && kineto::addExecutionTraceObserver(graph_path(kUnfinished));
+    if (graph_is_open_) kineto::enableExecutionTraceObserver();
+  }
   torch::autograd::profiler::enableProfiler(configuration(*options_), activities(*options_, device_));
   ops::set_zone_marks({.begin = begin_range, .end = end_range});
 }
@@ -136,9 +172,10 @@ std::optional<std::string> Profiler::finish() {
   if (!recording_) return std::nullopt;
   ops::set_zone_marks({});
   const auto result = torch::autograd::profiler::disableProfiler();
-  const std::string name =
-      fmt::format("rank{}_steps{}-{}.pt.trace.json", rank_, recording_->first_step, recording_->last_step);
+  const std::string steps = fmt::format("steps{}-{}", recording_->first_step, recording_->last_step);
+  const std::string name = fmt::format("rank{}_{}.pt.trace.json", rank_, steps);
   recording_.reset();
+  if (options_->graph == ProfileOptions::Graph::kRecorded) finish_graph(steps);
   std::error_code failure;
   std::filesystem::create_directories(options_->folder, failure);
   const std::string path = (std::filesystem::path(options_->folder) / name).string();

@@ -17,7 +17,8 @@ struct ProfileOptions {
   enum class Activities { kAll, kDeviceOnly } activities = Activities::kAll;
   enum class Shapes { kNotRecorded, kRecorded } shapes = Shapes::kNotRecorded;
   enum class Format { kJson, kGzip } format = Format::kJson;
-  std::string folder;  // made when missing
+  enum class Graph { kNotRecorded, kRecorded } graph = Graph::kNotRecorded;  // a Chakra execution trace beside it
+  std::string folder;                                                        // made when missing
 };
 
 /// What the experiment asks for; nothing without `profile` and `use_pytorch_profiler`, or if `rank` does not record.
@@ -45,12 +46,18 @@ class Profiler {
     std::int64_t last_step;
   };
   void start();
+  std::string graph_path(const std::string& steps) const;
+  /// Ends the execution trace, which is complete then.
+  void close_graph();
+  /// The same, and the file gets its name. Throws UserError.
+  void finish_graph(const std::string& steps);
 
   std::optional<ProfileOptions> options_;
   at::Device device_;
   std::int64_t rank_;
   bool is_prepared_ = false;
   std::optional<Recording> recording_;
+  bool graph_is_open_ = false;
 };
 
 }  // namespace primus::train

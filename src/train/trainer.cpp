@@ -16,6 +16,7 @@
 #include "train/batches.hpp"
 #include "train/device_support.hpp"
 #include "train/interrupt.hpp"
+#include "train/parameter_groups.hpp"
 #include "train/schedule_settings.hpp"
 
 namespace primus::train {
@@ -112,6 +113,10 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
                                                      options_.seed, device_);
   model_ = std::make_unique<nn::Model>(spec_, options_.step.policy, options_.step.loss_fusion, *parameters_);
   optimizer_ = std::make_unique<engine::Optimizer>(*parameters_, options_.step.policy, options_.optimizer);
+  if (const auto file = parameter_groups_file(experiment)) {
+    write_parameter_groups(model::training_parameters(spec_), options_.optimizer,
+                           options_.end_learning_rate ? EndRate::kOwn : EndRate::kCommon, *file);
+  }
   runner_ = std::make_unique<engine::StepRunner>(spec_, options_.step, *model_, *parameters_, *optimizer_);
   start_ = load_start(experiment, spec_,
                       {.parameters = *parameters_, .optimizer = *optimizer_, .runner = *runner_, .options = options_});

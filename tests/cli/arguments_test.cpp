@@ -36,17 +36,18 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"command",
                 {"trian"},
                 "unknown command 'trian' (expected one of direct, slurm, container, train, data, checkpoint, config, "
-                "projection, view, "
+                "projection, view, benchmark, "
                 "completion); did you mean "
                 "'train'?"},
         Refused{"no_command",
                 {"--dry-run"},
                 "command is missing (expected one of direct, slurm, container, train, data, checkpoint, config, "
-                "projection, view, "
+                "projection, view, benchmark, "
                 "completion)"},
         Refused{"nothing_to_run",
                 {"direct", "--"},
-                "command is missing (expected one of train, data, checkpoint, config, projection, view, completion)"},
+                "command is missing (expected one of train, data, checkpoint, config, projection, view, benchmark, "
+                "completion)"},
         Refused{"global_option",
                 {"--dryrun", "train"},
                 "unknown option '--dryrun' (expected one of --config, --dry-run, --debug, --format, --version, "

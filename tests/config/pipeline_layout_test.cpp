@@ -45,9 +45,14 @@ TEST(PipelineLayout, PublishedLayouts) {
 TEST(PipelineLayout, TextReadsBackToItself) {
   for (const char* text : {"Et*3|t*4,L", "E|t*2,m*2|L", "E,L", "Et||t|,L", "E,m,L"}) {
     EXPECT_EQ(parsed(to_text(parsed(text))), parsed(text)) << text;
+    EXPECT_EQ(parsed(to_short_text(parsed(text))), parsed(text)) << text;
   }
   EXPECT_EQ(to_text(balanced_layout(27, 1, 4)), "Et*7|t*7|t*7|t*6,m,L");
   EXPECT_EQ(to_text(balanced_layout(1, 0, 1)), "Et,L");
+  EXPECT_EQ(to_short_text(balanced_layout(96, 0, 96)), "Et|(t|)*94t,L");
+  EXPECT_EQ(to_short_text(balanced_layout(61, 1, 32)), "Et*2|(t*2|)*28t|t|t,m,L");
+  EXPECT_EQ(to_short_text(balanced_layout(4, 0, 4)), "Et|t|t|t,L");
+  EXPECT_EQ(to_short_text(balanced_layout(0, 0, 9)), "E|(|)*7L");
 }
 
 // The old list has all chunks of a rank side by side: 16 layers, 4 ranks, 2 chunks.

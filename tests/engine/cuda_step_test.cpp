@@ -228,6 +228,32 @@ TEST_P(CudaStep, GradientsOfOneAndOfSeveralMicroBatchesEqualTheCpus) {
   }
 }
 
+/// Squares that are added up as gradients are written, and those of a pass of their own, are of the gradients that the
+/// optimizer sees.
+TEST_P(CudaStep, TheNormIsThatOfTheGradients) {
+  std::mt19937_64 generator(seed());
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 128};
+  for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+    model::NumericPolicy policy;
+    policy.parameters = policy.activations = type;
+    Rig rig(spec, policy, model::LossFusion::kFused, batch, at::kCUDA);
+    for (const std::int64_t sequences : {1, 2, 1}) {
+      const Data data = random_data(spec, {.num_sequences = sequences, .seq_length = batch.seq_length}, generator);
+      const double norm = rig.step(data, 1).grad_norm;
+      double squares = 0.0;
+      int num_squared = 0;
+      for (const auto& parameter : rig.store.all()) {
+        if (!parameter->is_trained()) continue;
+        squares += to64(parameter->main_grad).square().sum().item<double>();
+        num_squared += parameter->state == nn::GradientSum::kSquared ? 1 : 0;
+      }
+      EXPECT_NEAR(norm, std::sqrt(squares), 1e-6 * norm) << sequences;
+      EXPECT_EQ(num_squared > 0, sequences == 1);
+    }
+  }
+}
+
 engine::StepSettings recorded_settings(const model::NumericPolicy& policy, model::BatchShape batch) {
   return {.policy = policy,
           .micro_batch = batch,

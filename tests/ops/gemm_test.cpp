@@ -241,5 +241,21 @@ TEST(GemmTest, RefusesOffsetsThatLeaveTheRows) {
   EXPECT_THROW(ops::grouped_linear_forward(x, w, decreasing, y), InternalError);
 }
 
+TEST(GroupedGemm, SquaresAreThoseOfTheGradient) {
+  std::mt19937_64 generator(17);
+  const Tensor dy = random_normal({9, 4}, at::kDouble, generator);
+  const Tensor x = random_normal({9, 5}, at::kDouble, generator);
+  const Tensor offsets = at::empty({4}, at::kInt);
+  std::ranges::copy(std::array<int, 4>{0, 3, 3, 9}, offsets.data_ptr<int>());  // the second expert has no rows
+  Tensor expected = poisoned({3, 4, 5}, at::kDouble);
+  ops::grouped_linear_wgrad(dy, x, offsets, expected, ops::Write::kOverwrite);
+  Tensor grad = poisoned({3, 4, 5}, at::kDouble);
+  Tensor sum = at::full({1}, 2.0, at::kDouble);
+  ops::grouped_linear_wgrad_squares(dy, x, offsets, grad, sum);
+  EXPECT_TRUE(at::equal(grad, expected));
+  const double squares = expected.square().sum().item<double>();
+  EXPECT_NEAR(sum.item<double>(), 2.0 + squares, 1e-12 * squares);
+}
+
 }  // namespace
 }  // namespace primus

@@ -136,6 +136,46 @@ TEST_F(ProfilerTest, AStepThatThrowsLeavesNothingBehind) {
   EXPECT_EQ(run(profiler, 1).size(), 1U);
 }
 
+// What Chakra's converter reads: the schema, and nodes each with a parent that is there.
+TEST_F(ProfilerTest, AnExecutionTraceIsAGraphOfTheWindow) {
+  ProfileOptions with_graph = options(1, 3);
+  with_graph.graph = ProfileOptions::Graph::kRecorded;
+  for (int again = 0; again < 2; ++again) {
+    Profiler profiler(with_graph, at::kCPU, 2);
+    EXPECT_EQ(run(profiler, 4).size(), 1U);
+    const Json graph = Json::parse(read_file(folder_ / "traces/rank2_steps1-2.chakra.json"));
+    EXPECT_TRUE(graph.at("schema").get<std::string>().find("chakra") != std::string::npos) << graph.at("schema");
+    std::set<std::int64_t> ids;
+    std::map<std::string, int> count;
+    for (const Json& node : graph.at("nodes")) {
+      ids.insert(node.at("id").get<std::int64_t>());
+      ++count[node.at("name").get<std::string>()];
+    }
+    EXPECT_EQ(count["ProfilerStep#1"] + count["ProfilerStep#2"], 2);
+    EXPECT_EQ(count.count("ProfilerStep#0") + count.count("ProfilerStep#3"), 0U);
+    EXPECT_EQ(count["optimizer"], 2);
+    EXPECT_EQ(count["aten::fill_"], 2);
+    for (const Json& node : graph.at("nodes")) EXPECT_TRUE(ids.contains(node.at("ctrl_deps").get<std::int64_t>()));
+  }
+}
+
+TEST_F(ProfilerTest, AnExecutionTraceOfAStepThatThrowsGoes) {
+  ProfileOptions with_graph = options(0, 3);
+  with_graph.graph = ProfileOptions::Graph::kRecorded;
+  try {
+    Profiler profiler(with_graph, at::kCPU, 0);
+    profiler.begin_step(0);
+    throw std::runtime_error("diverged");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_TRUE(fs::is_empty(folder_ / "traces"));
+  fs::remove_all(folder_);
+  fs::create_directories(folder_);
+  write_file(folder_ / "traces", "a file");
+  Profiler profiler(with_graph, at::kCPU, 0);
+  EXPECT_THROW(run(profiler, 4), UserError);
+}
+
 TEST_F(ProfilerTest, WithoutOptionsNothingIsRecorded) {
   Profiler profiler(std::nullopt, at::kCPU, 0);
   EXPECT_TRUE(run(profiler, 3).empty());
@@ -212,6 +252,15 @@ TEST_F(ProfiledRun, KeysChooseRanksFormatAndFolder) {
   run(experiment(profiled({"--profile=false"}), "off"));
   EXPECT_TRUE(traces(run_folder("nobody") / "tensorboard").empty());
   EXPECT_TRUE(traces(run_folder("off") / "tensorboard").empty());
+}
+
+TEST_F(ProfiledRun, AnExecutionTraceIsAskedForByItsKey) {
+  run(experiment(profiled({"--pytorch_profiler_collect_chakra=true"})));
+  const Json graph = Json::parse(read_file(trace_folder() / "rank0_steps2-3.chakra.json"));
+  std::set<std::string> found;
+  for (const Json& node : graph.at("nodes")) found.insert(node.at("name").get<std::string>());
+  for (const char* name : {"ProfilerStep#2", "linear.forward", "router", "optimizer"})
+    EXPECT_TRUE(found.contains(name)) << name;
 }
 
 TEST_F(ProfiledRun, ATraceThatCannotBeWrittenDoesNotEndTheRun) {

@@ -2,6 +2,9 @@
 // progress.txt, MLflow's files.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_root.hpp"
@@ -161,6 +164,53 @@ TEST_F(RunFiles, MlflowHasTheFigures) {
   EXPECT_EQ(read_file(of_run / "params/hidden_size"), "32");
   EXPECT_TRUE(std::filesystem::exists(of_run / "artifacts/logs/metrics.jsonl"));
   EXPECT_FALSE(std::filesystem::exists(of_run / "metrics/perf"));  // asked for by a key of its own
+}
+
+// Megatron's groups: norms and biases do not decay, embedding and output layer may have a rate of their own.
+TEST_F(RunFiles, TheOptimizersGroupsAreListed) {
+  const std::filesystem::path file = folder_ / "of a new folder/groups.json";
+  const auto groups_with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--train_iters", "1", "--dump_param_to_param_group_map", file.string()});
+    const Trainer trainer(experiment(more));
+    return nlohmann::json::parse(read_file(file));
+  };
+  const nlohmann::json plain = groups_with({});
+  const auto group_of = [](const nlohmann::json& all, const std::string& name) {
+    return all["groups"][all["parameters"].at(name).get<std::size_t>()];
+  };
+  const char* kEmbedding = "embedding.word_embeddings.weight";
+  const char* kNorm = "decoder.final_layernorm.weight";
+  const char* kExperts = "decoder.layers.1.mlp.experts.linear_fc1.weight";
+  ASSERT_EQ(plain["groups"].size(), 2U) << plain;
+  EXPECT_EQ(group_of(plain, kEmbedding), group_of(plain, kExperts));
+  EXPECT_EQ(group_of(plain, kExperts)["wd_mult"], 1.0);
+  EXPECT_EQ(group_of(plain, kNorm)["wd_mult"], 0.0);
+  // Every trained parameter stands there once, with all of its elements.
+  std::int64_t num_elements = 0;
+  std::set<std::string> names;
+  for (const auto& parameter : model::training_parameters(model::build_model_spec(experiment({})))) {
+    if (parameter.trained != model::Trained::kYes) continue;
+    num_elements += parameter.num_elements();
+    names.insert(parameter.name);
+  }
+  EXPECT_EQ(
+      plain["groups"][0]["num_elements"].get<std::int64_t>() + plain["groups"][1]["num_elements"].get<std::int64_t>(),
+      num_elements);
+  std::set<std::string> listed;
+  for (const auto& [name, group] : plain["parameters"].items()) listed.insert(name);
+  EXPECT_EQ(listed, names);
+
+  const nlohmann::json decoupled = groups_with({"--decoupled_lr", "1e-4", "--optimizer", "muon"});
+  EXPECT_EQ(group_of(decoupled, kEmbedding)["lr"], "decoupled_lr");
+  EXPECT_EQ(group_of(decoupled, kEmbedding)["optimizer"], "adam");
+  EXPECT_EQ(group_of(decoupled, kExperts)["lr"], "lr");
+  EXPECT_EQ(group_of(decoupled, kExperts)["optimizer"], "muon");
+  const nlohmann::json wide = groups_with({"--use_mup", "true", "--mup_base_hidden_size", "16"});
+  EXPECT_EQ(group_of(wide, kExperts)["lr_mult"], 0.5);
+  EXPECT_EQ(group_of(wide, kEmbedding)["lr_mult"], 1.0);
+  write_file(folder_ / "file", "");
+  EXPECT_THROW(Trainer(experiment({"--dump_param_to_param_group_map", (folder_ / "file/groups.json").string()})),
+               UserError);
 }
 
 }  // namespace

@@ -149,11 +149,44 @@ TEST(Mlflow, RunsOfOneNameShareAnExperimentAndARunGoesOn) {
   EXPECT_THAT(read_file(first_folder / "meta.yaml"), HasSubstr("status: 1\n"));
 }
 
+// A killed process may leave a part of a line, whose step then reads as an earlier one.
+TEST(Mlflow, HalfALineIsTakenOut) {
+  const TemporaryFolder folder;
+  const MlflowNames names{folder / "m", "e", "a", "me"};
+  fs::path of_run;
+  {
+    const MlflowRun first(names, folder / "id", 0);
+    of_run = first.folder();
+    for (const std::int64_t step : {1, 2}) first.metric("loss", 0.5, step);
+  }
+  const std::string whole = read_file(of_run / "metrics/loss");
+  for (const char* part : {"17", "1700000000000 0.5", "1700000000000 0.5 1"}) {
+    write_file(of_run / "metrics/loss", whole + part);
+    const MlflowRun again(names, folder / "id", 2);
+    EXPECT_EQ(read_file(of_run / "metrics/loss"), whole) << part;
+  }
+  fs::remove_all(of_run / "metrics");
+  const MlflowRun again(names, folder / "id", 2);
+  again.metric("loss", 0.5, 3);
+  EXPECT_THAT(read_file(of_run / "metrics/loss"), testing::EndsWith(" 0.5 3\n"));
+}
+
+// Addresses in its files are escaped, as MLflow reads them: a # would end the path.
+TEST(Mlflow, AddressesAreEscaped) {
+  const TemporaryFolder folder;
+  const MlflowRun run({folder / "a b#%41\xC3\xA9", "e", "a", "me"}, folder / "id", 0);
+  for (const fs::path& meta : {run.folder() / "meta.yaml", run.folder().parent_path() / "meta.yaml"})
+    EXPECT_THAT(read_file(meta), HasSubstr("'file://" + folder.path() + "/a%20b%23%2541%C3%A9/"));
+}
+
 TEST(Mlflow, FindsItsStore) {
   EXPECT_EQ(mlflow_store("", "standard"), "standard");
   EXPECT_EQ(mlflow_store("file:///a/b", "standard"), "/a/b");
   EXPECT_EQ(mlflow_store("file:rel", "standard"), "rel");
   EXPECT_EQ(mlflow_store("/a/b", "standard"), "/a/b");
+  EXPECT_EQ(mlflow_store("/a%20b", "standard"), "/a%20b");
+  EXPECT_EQ(mlflow_store("file:///a%20b%23c%", "standard"), "/a b#c%");
+  EXPECT_EQ(mlflow_store("file://localhost/a", "standard"), "/a");
   EXPECT_THAT(data::user_error([] { mlflow_store("https://host", "x"); }), HasSubstr("nothing is sent anywhere"));
 }
 

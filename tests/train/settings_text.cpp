@@ -9,6 +9,7 @@
 #include "model/parameters.hpp"
 #include "train/mlflow_options.hpp"
 #include "train/options.hpp"
+#include "train/parameter_groups.hpp"
 #include "train/profiler.hpp"
 #include "train/routing_trace.hpp"
 #include "train/step_dumps.hpp"
@@ -259,7 +260,7 @@ void add_mlflow(const config::Experiment& experiment, Text& out) {
 void add_observers(const config::Experiment& experiment, const model::ModelSpec& spec, Text& out) {
   if (const auto profile = profile_options(experiment, 0)) {
     out.add("profile", profile->first_step, profile->end_step, profile->activities, profile->shapes, profile->format,
-            profile->folder);
+            profile->graph, profile->folder);
   }
   const DumpOptions dumps = dump_options(experiment);
   for (std::size_t i = 0; i < kNumDumps; ++i) {
@@ -290,6 +291,7 @@ std::string settings_text(const config::Experiment& experiment) {
   add_start(experiment, out);
   add_observers(experiment, spec, out);
   add_mlflow(experiment, out);
+  out.add("groups", parameter_groups_file(experiment));
   for (const auto& [name, value] : experiment.env) out.add(name, value);
   return out.text();
 }

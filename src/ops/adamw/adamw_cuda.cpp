@@ -44,15 +44,6 @@ void halves_step(const AdamWOptions& options, const UpdateGate& gate, Decays dec
       gpu::current_stream());
 }
 
-void add_squares(const Tensor& x, Tensor& sum_1) {
-  const Tensor partial = at::empty({sum_of_squares_parts(x.numel())}, sum_1.options());
-  gpu::dispatch(x.scalar_type(), "add_sum_of_squares", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    launch_add_sum_of_squares<T>(x.numel(), gpu::data<T>(x), gpu::data<double>(partial), gpu::data<double>(sum_1),
-                                 gpu::current_stream());
-  });
-}
-
 bool nonfinite(const Tensor& x) {
   const Tensor found = at::zeros({1}, x.options().dtype(at::kInt));
   gpu::dispatch(x.scalar_type(), "has_nonfinite", [&](auto tag) {
@@ -63,6 +54,15 @@ bool nonfinite(const Tensor& x) {
 }
 
 }  // namespace
+
+void add_squares(const Tensor& x, Tensor& sum_1) {
+  const Tensor partial = at::empty({sum_of_squares_parts(x.numel())}, sum_1.options());
+  gpu::dispatch(x.scalar_type(), "add_sum_of_squares", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch_add_sum_of_squares<T>(x.numel(), gpu::data<T>(x), gpu::data<double>(partial), gpu::data<double>(sum_1),
+                                 gpu::current_stream());
+  });
+}
 
 void register_adamw(CudaOps& ops) {
   ops.close_gate = close;

@@ -1,5 +1,5 @@
-// Streaming kernels: a fixed number of blocks walks each tensor, with as many 16-byte loads in flight as hide the
-// memory's latency.
+// Streaming kernels with as many 16-byte loads in flight as hide the memory's latency. The update has a block for each
+// piece of a tensor (6 % faster than blocks that stay and walk over it), a sum a fixed number of blocks.
 #include "ops/adamw/adamw_cuda.hpp"
 #include "ops/adamw/master_bits.hpp"
 #include "ops/gpu/device.cuh"
@@ -12,8 +12,6 @@ using gpu::Pack;
 
 constexpr int kBlock = 256;
 constexpr int kUnroll = 2;  // packs of each tensor that a thread has in flight
-// Blocks that an H200 holds at a time, or a multiple of them.
-constexpr unsigned kUpdateBlocks = 132 * 4;
 // Part of the sum's definition: its bits must not depend on the device.
 constexpr int kSumBlocks = 132 * 6;
 constexpr int kSumBlock = 256;
@@ -55,11 +53,6 @@ __device__ void update(const StepConstants& c, float grad, float& master, float&
   master = fmaf(-c.learning_rate, fmaf(c.decay, master, direction), master);
 }
 
-/// Four weights rounded to bf16.
-__device__ void store_weights(const float (&value)[4], gpu::Bf16* to) {
-  *reinterpret_cast<uint2*>(to) = make_uint2(gpu::round_pair(value[0], value[1]), gpu::round_pair(value[2], value[3]));
-}
-
 struct Four {
   float value[4];
 
@@ -70,17 +63,75 @@ struct Four {
   __device__ void store(float* to) const { Pack<float>::from(value).store(to); }
 };
 
-/// kUnroll fours of elements from group `first` on, kBlock fours apart: neighbouring threads take neighbouring packs.
+/// Where masters are: in fp32 with the weights beside them, or in the weights and their low halves.
 template <typename T>
-__device__ void update_groups(const StepConstants& c, std::int64_t first, std::int64_t groups,
-                              const AdamWTensors<T>& a) {
+__device__ Four load_masters(const AdamWTensors<T>& a, std::int64_t i) {
+  return Four::load(a.master + i);
+}
+template <typename T>
+__device__ void store_masters(const AdamWTensors<T>& a, std::int64_t i, const Four& master) {
+  master.store(a.master + i);
+  if constexpr (sizeof(T) == 2) {
+    *reinterpret_cast<uint2*>(a.weight + i) = make_uint2(gpu::round_pair(master.value[0], master.value[1]),
+                                                         gpu::round_pair(master.value[2], master.value[3]));
+  }
+}
+template <typename T>
+__device__ float load_master(const AdamWTensors<T>& a, std::int64_t i) {
+  return a.master[i];
+}
+template <typename T>
+__device__ void store_master(const AdamWTensors<T>& a, std::int64_t i, float master) {
+  a.master[i] = master;
+  if (a.weight != nullptr) a.weight[i] = gpu::from_float<T>(master);
+}
+
+__device__ float load_master(const AdamWHalves& a, std::int64_t i) {
+  return __uint_as_float(master_bits(a.weight[i], a.low[i]));
+}
+__device__ void store_master(const AdamWHalves& a, std::int64_t i, float master) {
+  const std::uint32_t bits = __float_as_uint(master);
+  a.weight[i] = weight_bits(bits);
+  a.low[i] = static_cast<std::uint16_t>(bits);
+}
+
+/// Four halves: 8 bytes.
+union FourHalves {
+  uint2 bits;
+  std::uint16_t half[4];
+};
+
+__device__ Four load_masters(const AdamWHalves& a, std::int64_t i) {
+  FourHalves weight, low;
+  weight.bits = *reinterpret_cast<const uint2*>(a.weight + i);
+  low.bits = *reinterpret_cast<const uint2*>(a.low + i);
+  Four master;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) master.value[j] = __uint_as_float(master_bits(weight.half[j], low.half[j]));
+  return master;
+}
+__device__ void store_masters(const AdamWHalves& a, std::int64_t i, const Four& master) {
+  FourHalves weight, low;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const std::uint32_t bits = __float_as_uint(master.value[j]);
+    weight.half[j] = weight_bits(bits);
+    low.half[j] = static_cast<std::uint16_t>(bits);
+  }
+  *reinterpret_cast<uint2*>(a.weight + i) = weight.bits;
+  *reinterpret_cast<uint2*>(a.low + i) = low.bits;
+}
+
+/// kUnroll fours of elements from group `first` on, kBlock fours apart: neighbouring threads take neighbouring packs.
+template <typename Tensors>
+__device__ void update_groups(const StepConstants& c, std::int64_t first, std::int64_t groups, const Tensors& a) {
   Four grad[kUnroll], master[kUnroll], exp_avg[kUnroll], exp_avg_sq[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const std::int64_t i = (first + u * kBlock) * 4;
     if (first + u * kBlock >= groups) break;
     grad[u] = Four::load(a.main_grad + i);
-    master[u] = Four::load(a.master + i);
+    master[u] = load_masters(a, i);
     exp_avg[u] = Four::load(a.exp_avg + i);
     exp_avg_sq[u] = Four::load(a.exp_avg_sq + i);
   }
@@ -92,17 +143,16 @@ __device__ void update_groups(const StepConstants& c, std::int64_t first, std::i
     for (int j = 0; j < 4; ++j) {
       update(c, grad[u].value[j], master[u].value[j], exp_avg[u].value[j], exp_avg_sq[u].value[j]);
     }
-    master[u].store(a.master + i);
     exp_avg[u].store(a.exp_avg + i);
     exp_avg_sq[u].store(a.exp_avg_sq + i);
-    if constexpr (sizeof(T) == 2) store_weights(master[u].value, a.weight + i);
+    store_masters(a, i, master[u]);
   }
 }
 
 /// The first `groups` fours of elements by packs, what is left one by one.
-template <typename T>
+template <typename Tensors>
 __global__ void __launch_bounds__(kBlock, 4)
-    adamw_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, AdamWTensors<T> a) {
+    adamw_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, Tensors a) {
   __shared__ StepConstants shared;
   if (*gate.proceed == 0) return;
   if (threadIdx.x == 0) shared = constants_of(given, gate);
@@ -114,71 +164,18 @@ __global__ void __launch_bounds__(kBlock, 4)
   }
   const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
   for (std::int64_t i = groups * 4 + std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) {
-    update(c, a.main_grad[i], a.master[i], a.exp_avg[i], a.exp_avg_sq[i]);
-    if (a.weight != nullptr) a.weight[i] = gpu::from_float<T>(a.master[i]);
+    float master = load_master(a, i);
+    update(c, a.main_grad[i], master, a.exp_avg[i], a.exp_avg_sq[i]);
+    store_master(a, i, master);
   }
 }
 
-/// Four halves of masters: 8 bytes.
-union FourHalves {
-  uint2 bits;
-  std::uint16_t half[4];
-};
-
-__device__ void update_half(const StepConstants& c, float grad, std::uint16_t& weight, std::uint16_t& low,
-                            float& exp_avg, float& exp_avg_sq) {
-  float master = __uint_as_float(master_bits(weight, low));
-  update(c, grad, master, exp_avg, exp_avg_sq);
-  const std::uint32_t bits = __float_as_uint(master);
-  weight = weight_bits(bits);
-  low = static_cast<std::uint16_t>(bits);
-}
-
-/// As update_groups, with masters in halves.
-__device__ void update_halves(const StepConstants& c, std::int64_t first, std::int64_t groups, const AdamWHalves& a) {
-  Four grad[kUnroll], exp_avg[kUnroll], exp_avg_sq[kUnroll];
-  FourHalves weight[kUnroll], low[kUnroll];
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const std::int64_t i = (first + u * kBlock) * 4;
-    if (first + u * kBlock >= groups) break;
-    grad[u] = Four::load(a.main_grad + i);
-    weight[u].bits = *reinterpret_cast<const uint2*>(a.weight + i);
-    low[u].bits = *reinterpret_cast<const uint2*>(a.low + i);
-    exp_avg[u] = Four::load(a.exp_avg + i);
-    exp_avg_sq[u] = Four::load(a.exp_avg_sq + i);
-  }
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const std::int64_t i = (first + u * kBlock) * 4;
-    if (first + u * kBlock >= groups) break;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      update_half(c, grad[u].value[j], weight[u].half[j], low[u].half[j], exp_avg[u].value[j], exp_avg_sq[u].value[j]);
-    }
-    exp_avg[u].store(a.exp_avg + i);
-    exp_avg_sq[u].store(a.exp_avg_sq + i);
-    *reinterpret_cast<uint2*>(a.weight + i) = weight[u].bits;
-    *reinterpret_cast<uint2*>(a.low + i) = low[u].bits;
-  }
-}
-
-/// As adamw_kernel, with masters in halves.
-__global__ void __launch_bounds__(kBlock, 4)
-    adamw_halves_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, AdamWHalves a) {
-  __shared__ StepConstants shared;
-  if (*gate.proceed == 0) return;
-  if (threadIdx.x == 0) shared = constants_of(given, gate);
-  __syncthreads();
-  const StepConstants c = shared;
-  constexpr std::int64_t kTile = std::int64_t{kBlock} * kUnroll;
-  for (std::int64_t tile = blockIdx.x * kTile; tile < groups; tile += gridDim.x * kTile) {
-    update_halves(c, tile + threadIdx.x, groups, a);
-  }
-  const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
-  for (std::int64_t i = groups * 4 + std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) {
-    update_half(c, a.main_grad[i], a.weight[i], a.low[i], a.exp_avg[i], a.exp_avg_sq[i]);
-  }
+template <typename Tensors>
+void launch_adamw(const AdamWConstants& constants, const Gate& gate, std::int64_t groups, std::int64_t count,
+                  const Tensors& tensors, gpu::Stream stream) {
+  const unsigned blocks = blocks_for(count, kBlock * (groups > 0 ? 4 * kUnroll : 1));
+  adamw_kernel<Tensors><<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 
 __global__ void close_gate_kernel(const double* loss_sum, const double* square_sum, double clip_grad, Gate gate) {
@@ -254,9 +251,10 @@ __global__ void __launch_bounds__(kBlock) nonfinite_kernel(std::int64_t count, c
   }
 }
 
+/// Fours of elements that can be moved as packs: all whole ones, or none.
 template <typename... Pointer>
-bool are_packed(const Pointer*... pointer) {
-  return (gpu::is_packed(pointer, 0) && ...);
+std::int64_t groups_of(std::int64_t count, const Pointer*... pointer) {
+  return (gpu::is_packed(pointer, 0) && ...) ? count / 4 : 0;
 }
 
 }  // namespace
@@ -265,23 +263,17 @@ template <typename T>
 void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
                        const AdamWTensors<T>& tensors, gpu::Stream stream) {
   if (count == 0) return;
-  const bool is_packed =
-      are_packed(tensors.main_grad, tensors.master, tensors.exp_avg, tensors.exp_avg_sq, tensors.weight);
-  const std::int64_t groups = is_packed ? count / 4 : 0;
-  const unsigned blocks = at_most(kUpdateBlocks, blocks_for(count, kBlock * (is_packed ? 4 * kUnroll : 1)));
-  adamw_kernel<T><<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
-  PRIMUS_CUDA_CHECK(gpu::last_error());
+  const std::int64_t fours =
+      groups_of(count, tensors.main_grad, tensors.master, tensors.exp_avg, tensors.exp_avg_sq, tensors.weight);
+  launch_adamw(constants, gate, fours, count, tensors, stream);
 }
 
 void launch_adamw_halves_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
                               const AdamWHalves& tensors, gpu::Stream stream) {
   if (count == 0) return;
-  const bool is_packed =
-      are_packed(tensors.main_grad, tensors.exp_avg, tensors.exp_avg_sq, tensors.weight, tensors.low);
-  const std::int64_t groups = is_packed ? count / 4 : 0;
-  const unsigned blocks = at_most(kUpdateBlocks, blocks_for(count, kBlock * (is_packed ? 4 * kUnroll : 1)));
-  adamw_halves_kernel<<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
-  PRIMUS_CUDA_CHECK(gpu::last_error());
+  const std::int64_t fours =
+      groups_of(count, tensors.main_grad, tensors.exp_avg, tensors.exp_avg_sq, tensors.weight, tensors.low);
+  launch_adamw(constants, gate, fours, count, tensors, stream);
 }
 
 void launch_close_gate(const double* loss_sum, const double* square_sum, double clip_grad, const Gate& gate,

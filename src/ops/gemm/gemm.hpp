@@ -26,4 +26,9 @@ void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor
 void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
                           Write write = Write::kAccumulate);
 
+/// main_grad_EOI overwritten as above, and square_sum_1 (fp64, on its device) += Σ of its squares: on a GPU they are
+/// added up as the product is written, in an order of its own and the first hundred or so in fp32.
+void grouped_linear_wgrad_squares(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                                  Tensor& square_sum_1);
+
 }  // namespace primus::ops

@@ -1,5 +1,6 @@
 #include "ops/gemm/gemm.hpp"
 
+#include "ops/adamw/adamw.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/gemm/blas.hpp"
 #include "ops/simd_math.hpp"
@@ -291,18 +292,32 @@ void grouped_linear_dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor
   multiply_groups(dy, w_EOI, Transpose::kNo, Groups(offsets, w_EOI.size(0), dy.rows), dx);
 }
 
-void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
-                          Write write) {
-  const ZoneScope zone(Zone::kGroupedWgrad);
+namespace {
+
+struct WgradOperands {
+  Matrix dy, x;
+};
+
+WgradOperands wgrad_operands(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets,
+                             const Tensor& main_grad_EOI) {
   check_types(dy_RO, x_RI, main_grad_EOI);
   check_main_grad(main_grad_EOI, dy_RO);
   check_experts(main_grad_EOI);
-  const Matrix dy = as_matrix(dy_RO, "dy");
-  const Matrix x = as_matrix(x_RI, "x");
-  PRIMUS_CHECK(dy.rows == x.rows && dy.columns == main_grad_EOI.size(1) && x.columns == main_grad_EOI.size(2),
+  const WgradOperands operands{as_matrix(dy_RO, "dy"), as_matrix(x_RI, "x")};
+  PRIMUS_CHECK(operands.dy.rows == operands.x.rows && operands.dy.columns == main_grad_EOI.size(1) &&
+                   operands.x.columns == main_grad_EOI.size(2),
                "grouped_linear_wgrad: shapes differ");
+  if (dy_RO.is_cuda()) check_offsets(offsets, main_grad_EOI.size(0));
+  return operands;
+}
+
+}  // namespace
+
+void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                          Write write) {
+  const ZoneScope zone(Zone::kGroupedWgrad);
+  const auto [dy, x] = wgrad_operands(dy_RO, x_RI, offsets, main_grad_EOI);
   if (dy_RO.is_cuda()) {
-    check_offsets(offsets, main_grad_EOI.size(0));
     return cuda_ops().grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI, write);
   }
   const Groups groups(offsets, main_grad_EOI.size(0), x.rows);
@@ -325,6 +340,17 @@ void grouped_linear_wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor&
       multiply(dy_group.transposed(), x_group, expert_matrix(main_grad_EOI, e).rows_from(first, count), write);
     }
   });
+}
+
+void grouped_linear_wgrad_squares(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                                  Tensor& square_sum_1) {
+  if (x_RI.is_cuda()) {
+    const ZoneScope zone(Zone::kGroupedWgrad);
+    wgrad_operands(dy_RO, x_RI, offsets, main_grad_EOI);
+    return cuda_ops().grouped_linear_wgrad_squares(dy_RO, x_RI, offsets, main_grad_EOI, square_sum_1);
+  }
+  grouped_linear_wgrad(dy_RO, x_RI, offsets, main_grad_EOI, Write::kOverwrite);
+  add_sum_of_squares(main_grad_EOI, square_sum_1);
 }
 
 }  // namespace primus::ops

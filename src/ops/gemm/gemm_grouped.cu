@@ -14,6 +14,7 @@ constexpr int kDepth = 16;   // of the summed dimension at a time
 constexpr int kBlock = 256;  // 16 × 16 threads, 4 × 4 values each
 constexpr int kSide = 4;
 constexpr int kThreadSide = kTile / kSide;
+constexpr int kAddingThreads = 1024;
 
 /// Element (i, j) at data[i · row + j · column].
 template <typename T>
@@ -110,6 +111,26 @@ __global__ void __launch_bounds__(kBlock) zero_empty_kernel(GroupedShape shape, 
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) gradient[i] = 0.0F;
 }
 
+/// One block, its threads' sums added in a fixed order.
+__global__ void __launch_bounds__(kAddingThreads)
+    add_parts_kernel(std::int64_t count, const double* parts, double* sum) {
+  __shared__ double sums[kAddingThreads / 32];
+  double lane[4] = {0.0, 0.0, 0.0, 0.0};
+  for (std::int64_t i = threadIdx.x; i < count; i += 4 * kAddingThreads) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (i + j * kAddingThreads < count) lane[j] += parts[i + j * kAddingThreads];
+    }
+  }
+  const double own = gpu::lane_sum<32>((lane[0] + lane[1]) + (lane[2] + lane[3]));
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double total = 0.0;
+  for (const double value : sums) total += value;
+  *sum += total;
+}
+
 template <GroupedProduct kProduct, typename T>
 void launch_by_rows(const GroupedShape& shape, const GroupedLinear<T>& x, gpu::Stream stream) {
   const int columns = kProduct == GroupedProduct::kForward ? shape.outputs : shape.inputs;
@@ -138,6 +159,12 @@ void launch_grouped_wgrad(const GroupedShape& shape, const GroupedWgrad<T>& x, W
   const dim3 grid(blocks_for(shape.outputs, kTile), blocks_for(shape.inputs, kTile),
                   static_cast<unsigned>(shape.experts));
   wgrad_kernel<T><<<grid, kBlock, 0, stream>>>(shape, x, write);
+  PRIMUS_CUDA_CHECK(gpu::last_error());
+}
+
+void launch_add_parts(std::int64_t count, const double* parts, double* sum, gpu::Stream stream) {
+  if (count == 0) return;
+  add_parts_kernel<<<1, kAddingThreads, 0, stream>>>(count, parts, sum);
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 

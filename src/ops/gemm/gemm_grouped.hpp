@@ -53,6 +53,16 @@ void launch_grouped_dgrad_sm90(const GroupedShape& shape, const GroupedLinear<gp
 void launch_grouped_wgrad_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, Write write,
                                int multiprocessors, void* scratch, gpu::Stream stream);
 
+/// As the last one with Write::kOverwrite; parts[i], of grouped_square_parts_sm90(shape), are sums of the result's
+/// squares that together are the whole (0 where a group has no rows).
+std::int64_t grouped_square_parts_sm90(const GroupedShape& shape);
+std::size_t grouped_wgrad_squares_scratch_sm90(int experts, int multiprocessors);
+void launch_grouped_wgrad_squares_sm90(const GroupedShape& shape, const GroupedWgrad<gpu::Bf16>& x, double* parts,
+                                       int multiprocessors, void* scratch, gpu::Stream stream);
+
+/// sum += Σ parts, always in the same order.
+void launch_add_parts(std::int64_t count, const double* parts, double* sum, gpu::Stream stream);
+
 // --- every other case: T is float or gpu::Bf16
 // -----------------------------------------------------------------------------------------------------------------
 

@@ -121,12 +121,33 @@ void wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tenso
   });
 }
 
+void wgrad_squares(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tensor& main_grad_EOI,
+                   Tensor& square_sum_1) {
+#ifdef PRIMUS_HAS_CUTLASS
+  const GroupedShape shape = shape_of(offsets, main_grad_EOI, x_RI.size(0));
+  if (shape.rows > 0 && main_grad_EOI.numel() > 0 && fits_sm90(dy_RO, x_RI, main_grad_EOI)) {
+    launch_zero_empty_groups(shape, gpu::data<float>(main_grad_EOI), gpu::current_stream());
+    const std::int64_t count = grouped_square_parts_sm90(shape);
+    const Tensor parts = at::empty({count}, square_sum_1.options());
+    with_scratch(shape.experts, grouped_wgrad_squares_scratch_sm90,
+                 [&](int multiprocessors, void* scratch, auto stream) {
+                   launch_grouped_wgrad_squares_sm90(shape, operands<Bf16, float>(dy_RO, x_RI, main_grad_EOI),
+                                                     gpu::data<double>(parts), multiprocessors, scratch, stream);
+                 });
+    return launch_add_parts(count, gpu::data<double>(parts), gpu::data<double>(square_sum_1), gpu::current_stream());
+  }
+#endif
+  wgrad(dy_RO, x_RI, offsets, main_grad_EOI, Write::kOverwrite);
+  add_squares(main_grad_EOI, square_sum_1);
+}
+
 }  // namespace
 
 void register_grouped_gemm(CudaOps& ops) {
   ops.grouped_linear_forward = forward;
   ops.grouped_linear_dgrad = dgrad;
   ops.grouped_linear_wgrad = wgrad;
+  ops.grouped_linear_wgrad_squares = wgrad_squares;
 }
 
 }  // namespace primus::ops::cuda

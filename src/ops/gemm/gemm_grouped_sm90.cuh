@@ -28,7 +28,8 @@ using cute::Int;
 /// result_MN (+)= left_MK · right_KN; layouts as CUTLASS names them (right: ColumnMajor = rows of K).
 /// Source: the type of what is added to, or void.
 template <typename LeftLayout, typename RightLayout, typename Result, typename Source, typename Tile, typename Cluster,
-          typename Mainloop, typename Epilogue>
+          typename Mainloop, typename Epilogue,
+          typename Fusion = cutlass::epilogue::fusion::LinearCombination<Result, float, Result, float>>
 struct Product {
   using ResultLayout = cutlass::layout::RowMajor;
   static constexpr int kAlignment = 8;
@@ -37,8 +38,7 @@ struct Product {
   using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
       cutlass::epilogue::collective::EpilogueTileAuto, float, float, Source, ResultLayout*, kResultAlignment, Result,
-      ResultLayout*, kResultAlignment, Epilogue,
-      cutlass::epilogue::fusion::LinearCombination<Result, float, Result, float>>::CollectiveOp;
+      ResultLayout*, kResultAlignment, Epilogue, Fusion>::CollectiveOp;
   using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LeftLayout*, kAlignment, Element, RightLayout*,
       kAlignment, float, Tile, Cluster,
@@ -131,8 +131,10 @@ typename P::Gemm::Arguments arguments_of(int experts, int multiprocessors, const
   arguments.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
   arguments.problem_shape = {experts, groups.shape, nullptr};
   arguments.mainloop = {groups.left, groups.left_stride, groups.right, groups.right_stride};
-  arguments.epilogue.thread.alpha = 1.0F;
-  arguments.epilogue.thread.beta = write == Write::kAccumulate ? 1.0F : 0.0F;  // 0: what is there is not read
+  if constexpr (requires { arguments.epilogue.thread.alpha; }) {
+    arguments.epilogue.thread.alpha = 1.0F;
+    arguments.epilogue.thread.beta = write == Write::kAccumulate ? 1.0F : 0.0F;  // 0: what is there is not read
+  }
   if constexpr (P::kAdds) {
     arguments.epilogue.ptr_C = const_cast<const typename P::Output**>(groups.result);
   }
@@ -153,15 +155,17 @@ std::size_t scratch_bytes(int experts, int multiprocessors) {
 
 template <GroupedProduct kProduct, typename P, typename Result>
 void launch(const GroupedShape& shape, const GroupedOperands<gpu::Bf16, gpu::Bf16, Result>& x, int multiprocessors,
-            void* scratch, gpu::Stream stream, Write write = Write::kOverwrite) {
+            void* scratch, gpu::Stream stream, Write write = Write::kOverwrite,
+            const typename P::CollectiveEpilogue::FusionCallbacks::Arguments* fused = nullptr) {
   constexpr int kThreads = 128;
   Groups<P> groups;
   const std::size_t described = place<P>(shape.experts, scratch, groups);
   describe_groups<kProduct, P><<<(shape.experts + kThreads - 1) / kThreads, kThreads, 0, stream>>>(shape, x, groups);
   PRIMUS_CUDA_CHECK(gpu::last_error());
   typename P::Gemm gemm;
-  PRIMUS_CUTLASS_CHECK(gemm.initialize(arguments_of<P>(shape.experts, multiprocessors, groups, write),
-                                       static_cast<char*>(scratch) + described, stream));
+  auto arguments = arguments_of<P>(shape.experts, multiprocessors, groups, write);
+  if (fused != nullptr) arguments.epilogue.thread = *fused;
+  PRIMUS_CUTLASS_CHECK(gemm.initialize(arguments, static_cast<char*>(scratch) + described, stream));
   PRIMUS_CUTLASS_CHECK(gemm.run(stream));
 }
 

@@ -124,6 +124,21 @@ class CudaGroupedTest : public CudaTestWithParam<Grouped> {
     EXPECT_LE(relative_error(rows.narrow(0, 0, shape.rows), expected64.narrow(0, 0, shape.rows)),
               rounded_tolerance(type));
   }
+
+  /// The product that leaves its squares has the bits of the one that does not, and the same sum each time.
+  static void check_squares(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& expected) {
+    std::vector<double> sums;
+    for (int run = 0; run < 2; ++run) {
+      Tensor grad = to_cuda(poisoned(expected.sizes().vec(), at::kFloat));
+      Tensor sum = at::full({1}, 0.25, at::TensorOptions(at::kCUDA).dtype(at::kDouble));
+      ops::grouped_linear_wgrad_squares(dy, x, offsets, grad, sum);
+      EXPECT_TRUE(at::equal(grad.cpu(), expected.cpu()));
+      sums.push_back(sum.item<double>());
+    }
+    const double squares = to64(expected).square().sum().item<double>();
+    EXPECT_NEAR(sums[0], 0.25 + squares, 1e-6 * (0.25 + squares));
+    EXPECT_EQ(sums[0], sums[1]);
+  }
 };
 
 TEST_P(CudaGroupedTest, MatchesTheReference) {
@@ -166,6 +181,7 @@ TEST_P(CudaGroupedTest, MatchesTheReference) {
     ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, overwritten,
                               Write::kOverwrite);
     EXPECT_LE(relative_error(to64(overwritten), grad64.sub(to64(before))), 1e-5);
+    check_squares(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, overwritten);
     for (std::int64_t e = 0; e < shape.experts; ++e) {
       if (offsets[e].item<int>() != offsets[e + 1].item<int>()) continue;
       EXPECT_TRUE(at::equal(grad[e].cpu(), before[e])) << "expert " << e << " has no rows";
