@@ -72,7 +72,7 @@ void read_linear_layers(ConfigReader& config, Settings& settings) {
   }
   // A list in every case: the integer 1 would mean none.
   config::Value::List list;
-  for (const std::int64_t one : is_linear) list.push_back({one});
+  for (const std::int64_t one : is_linear) list.emplace_back().data = one;
   settings.set("linear_attention_freq", {list});
 }
 
