@@ -20,12 +20,12 @@ namespace {
 
 struct CheckOptions {
   std::vector<std::string> files;
+  std::vector<std::string> overrides;  // of every file
   bool as_train = false;
   std::string format = "text";
 };
 
 void add_options(CLI::App& app, CheckOptions& options) {
-  app.add_option("FILES", options.files, "Experiments")->required()->type_name("X.yaml...");
   app.add_flag("--train", options.as_train, "Planned keys are faults, as for a real train");
   add_format_option(app, options.format, {"text", "json"});
 }
@@ -37,10 +37,32 @@ struct Verdict {
   std::optional<config::Resolution> resolution;
 };
 
-Verdict check(const std::string& file, config::Purpose purpose, const LaunchOptions& launch) {
+/// The files stand before any override; behind `--` all are files, whatever they begin with.
+std::vector<std::string> take_files(std::vector<std::string>& words) {
+  if (words.size() > 1 && words.front() == "--") {
+    std::vector<std::string> files(words.begin() + 1, words.end());
+    words.clear();
+    return files;
+  }
+  const auto end = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word.starts_with("-") || (word.find('=') != std::string::npos && word.find(".yaml") == std::string::npos);
+  });
+  std::vector<std::string> files(words.begin(), end);
+  words.erase(words.begin(), end);
+  if (files.empty()) {
+    throw ConfigError({{.file = "command line",
+                        .message = "no experiment is named",
+                        .expected = "X.yaml..., before the overrides",
+                        .nearest = "see primus-cli config check --help"}});
+  }
+  return files;
+}
+
+Verdict check(const std::string& file, const CheckOptions& options, const LaunchOptions& launch) {
+  const config::Purpose purpose = options.as_train ? config::Purpose::kTrain : config::Purpose::kPlan;
   Verdict verdict{file, {}, {}};
   try {
-    verdict.resolution = resolve_here({file, {}, purpose, {}}, "", launch);
+    verdict.resolution = resolve_here({file, options.overrides, purpose, {}}, "", launch);
   } catch (const ConfigError& error) {
     verdict.problems = error.problems();
   } catch (const UserError& error) {
@@ -110,14 +132,14 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
   add_options(app, options);
   app.footer(
       "examples\n  primus-cli config check examples/megatron/configs/MI355X/*.yaml\n"
-      "  primus-cli config check exp.yaml --train --format json");
-  std::vector<std::string> rest;
-  if (parse_options(app, words, Rest::kRefuse, rest) == Parsed::kHelpShown) return 0;
-  const config::Purpose purpose = options.as_train ? config::Purpose::kTrain : config::Purpose::kPlan;
+      "  primus-cli config check exp.yaml --train --format json\n"
+      "  primus-cli config check a.yaml b.yaml --micro_batch_size 2");
+  if (parse_options(app, words, Rest::kReturn, options.overrides) == Parsed::kHelpShown) return 0;
+  options.files = take_files(options.overrides);
   std::vector<Verdict> verdicts;
   int code = 0;
   for (const std::string& file : options.files) {
-    verdicts.push_back(check(file, purpose, launch));
+    verdicts.push_back(check(file, options, launch));
     if (!verdicts.back().resolution) code = static_cast<int>(ExitCode::kWrongInput);
   }
   const bool is_json = format_of(options.format) == Format::kJson || launch.format == Format::kJson;
@@ -129,10 +151,10 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
 
 const Command kConfigCheck = {"config",
                               "check",
-                              "X...",
+                              "X... [overrides for all]",
                               "many experiments, a line each",
                               Starts::kNothing,
-                              Rest::kRefuse,
+                              Rest::kReturn,
                               "experiment",
                               [](CLI::App& app) {
                                 static CheckOptions unused;

@@ -66,6 +66,17 @@ const Key& wanted_key(std::string name) {
   if (const Key* key = config::find_key(name)) return *key;
   if (const Key* entry = config::find_map_entry(name)) return *entry;
   const std::string_view successor = config::successor_of_removed_key(name);
+  const std::string map = name.substr(0, name.find('.'));
+  if (const std::span<const Key> entries = config::entries_of_map(map); map != name && !entries.empty()) {
+    std::string known;
+    for (const Key& entry : entries)
+      known += (known.empty() ? "" : ", ") + std::string(entry.name.substr(map.size() + 1));
+    throw ConfigError({{.file = "command line",
+                        .key = name,
+                        .message = fmt::format("unknown entry of {}", map),
+                        .expected = "one of " + known,
+                        .nearest = config::nearest_entry_hint(map, name.substr(map.size() + 1))}});
+  }
   throw ConfigError(
       {{.file = "command line",
         .key = name,

@@ -175,8 +175,12 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
       "  primus-cli config params --preset deepseek_v3 --seq_length 8192 --format json | jq .total");
   if (parse_options(app, words, Rest::kReturn, options.read.overrides) == Parsed::kHelpShown) return 0;
   if (options.read.config.empty() == options.preset.empty()) {
-    throw ConfigError(
-        {{.file = "command line", .message = "--config or --preset is missing", .expected = "one of them"}});
+    const std::vector<std::string>& rest = options.read.overrides;
+    const bool is_file = !rest.empty() && rest.front().ends_with(".yaml") && !rest.front().starts_with("-");
+    throw ConfigError({{.file = "command line",
+                        .message = "--config or --preset is missing",
+                        .expected = "one of them",
+                        .nearest = is_file ? fmt::format("write --config {}", rest.front()) : ""}});
   }
   const config::Experiment experiment = options.preset.empty()
                                             ? read_experiment(options.read.config, options.read, launch).experiment

@@ -24,9 +24,10 @@ namespace primus::cli {
 namespace {
 
 constexpr std::array<std::string_view, 3> kModes = {"direct", "slurm", "container"};
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPlannedWords = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPlannedWords = {{
     {"deps", "nothing has to be fetched here; it"},
     {"performance", "projecting time"},
+    {"both", "projecting time"},
     {"preflight", "checking machines before a run"},
     {"node_smoke", "a quick check of one node"},
     {"posttrain", "fine-tuning"},
@@ -280,7 +281,8 @@ class FrontParser {
   // --- the command -------------------------------------------------------------------------------------------------
 
   // Options that say how workers start mean nothing to a command that starts none.
-  void note_unused_launch_options(std::string_view word) const {
+  void note_unused_launch_options(const Command& command) const {
+    const std::string_view word = command.group;
     const auto note = [word](std::string_view option) {
       tell(fmt::format("{} {} has no effect: {} starts no worker\n", coloured("note:", Colour::kYellow, stderr), option,
                        word));
@@ -290,7 +292,10 @@ class FrontParser {
       const bool is_written = &outer == &front_.outers.front() || outer.inner != front_.outers.front().inner;
       if (is_written) note(outer.mode);
     }
-    if (launch_.num_processes) note("--nproc");
+    // A projection or a picture takes the number of processes for its world.
+    const bool has_world = word == "projection" || (word == "view" && command.name != "loss") ||
+                           (word == "config" && command.name != "keys");
+    if (launch_.num_processes && !has_world) note("--nproc");
     if (!launch_.device.empty()) note("--device");
     if (!launch_.environment.empty()) note("--env");
     if (!launch_.patches.empty()) note("--patch");
@@ -313,7 +318,7 @@ class FrontParser {
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
       std::vector<std::string_view> names(kModes.begin(), kModes.end());
       names.insert(names.end(), groups.begin(), groups.end());
-      refuse_word("command", group, names);
+      refuse_group(group, names);
     }
     ++position_;
     const std::vector<std::string_view> names = names_in(group);
@@ -328,6 +333,18 @@ class FrontParser {
     return *command;
   }
 
+  /// The name of a command whose group was left out is told with it.
+  [[noreturn]] static void refuse_group(const std::string& word, std::span<const std::string_view> names) {
+    std::string whole;
+    for (const Command& command : commands()) {
+      if (command.name == word) whole += fmt::format("{}'{} {}'", whole.empty() ? "" : " or ", command.group, word);
+    }
+    if (whole.empty()) refuse_word("command", word, names);
+    throw ConfigError({{.file = "command line",
+                        .message = fmt::format("unknown command '{}'", word),
+                        .nearest = fmt::format("did you mean {}?", whole)}});
+  }
+
   // A mode or an option where the command should stand.
   void refuse_misplaced(const std::string& word) const {
     const auto refuse = [](std::string message, std::string nearest) {
@@ -337,6 +354,7 @@ class FrontParser {
       refuse(fmt::format("mode '{}' behind another mode", word),
              "modes are: direct; slurm; container; slurm ... -- container; slurm ... -- direct");
     }
+    if (word == "--") refuse("a second '--' where a command should stand", "leave it out");
     if (!word.starts_with("-") || (!find_option(direct_options(), word) && !find_option(global_options(), word)))
       return;
     refuse(fmt::format("option '{}' where a command should stand", word), "options stand before the `--`");
@@ -356,7 +374,7 @@ class FrontParser {
     const std::size_t first = position_;
     const Command& command = read_command();
     launch_.words.assign(words_.begin() + static_cast<std::ptrdiff_t>(first), words_.end());
-    if (command.starts == Starts::kNothing) note_unused_launch_options(command.group);
+    if (command.starts == Starts::kNothing) note_unused_launch_options(command);
     // Commands that only look at a configuration do their work whatever a launcher file says, unless it is named.
     const bool is_free = command.group == "config" || command.group == "completion";
     const bool reads_file = !is_free || !front_.launcher_file.empty();
@@ -365,6 +383,12 @@ class FrontParser {
       file.state = launch::LauncherFile::State::kFaulty;
       faults_.step([&] { file = launch::load_launcher_file(front_.launcher_file); });
     }
+    // An experiment in the launcher file's place is what is wrong where the command has none.
+    const std::span<const std::string> own = words_.subspan(position_);
+    const bool has_experiment = std::any_of(own.begin(), own.end(), [](const std::string& word) {
+      return word.starts_with("--config") || word.starts_with("--exp");
+    });
+    if (!front_.launcher_file.empty() && !has_experiment) faults_.raise();
     apply_switches(file, front_, launch_);
     if (command.starts == Starts::kNothing) {
       faults_.raise();

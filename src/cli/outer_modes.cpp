@@ -85,6 +85,15 @@ class OuterBuilder {
       const std::string name = variable.substr(0, variable.find('='));
       mode.insert(mode.end(), {"--env", launch::is_secret(name) ? name + "=(hidden)" : variable});
     }
+    // Inside a job the nodes' own variables go along as well.
+    if (!launch_.outer.empty()) {
+      for (const std::string& variable : launch::node_variables(launch_.outer.back().slurm)) {
+        const std::string name = variable.substr(0, variable.find('=') + 1);
+        const bool is_known =
+            std::any_of(mode.begin(), mode.end(), [&](const std::string& word) { return word.starts_with(name); });
+        if (!is_known) mode.insert(mode.end(), {"--env", variable});
+      }
+    }
     const std::size_t first = outer.inner + (front_.words[outer.inner] == "direct" ? 1 : 0);
     plan.inner = inner_words(first, mode);
     launch_.outer.push_back(std::move(plan));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/longer_name.hpp"
 #include "base/text.hpp"
 #include "cli/arguments.hpp"
 #include "config/rules.hpp"
@@ -41,13 +42,34 @@ struct Plan {
   std::string note = "";                                          // what is not the experiment's own
 };
 
+/// The original's names of schedules, and words that are used for them.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"zbv-greedy-half", "v-half"}, {"zbv-greedy-min", "v-min"}, {"zb1p", "zero-bubble"},    {"zb-h1", "zero-bubble"},
+    {"zb-v", "zbv-formatted"},     {"dualpipe", "dualpipe-v"},  {"vpp", "1f1b-interleaved"}};
+
+[[noreturn]] void refuse_schedule(const std::string& name, std::span<const std::string_view> known) {
+  std::string list;
+  for (const std::string_view one : known) list += (list.empty() ? "" : ", ") + std::string(one);
+  const std::string word = lower(name);
+  const auto other =
+      std::find_if(std::begin(kOtherNames), std::end(kOtherNames), [&](const auto& row) { return row.first == word; });
+  auto nearest = nearest_name(name, known);
+  if (!nearest) nearest = nearest_longer_name(name, known);
+  if (other != std::end(kOtherNames)) nearest = std::string(other->second);
+  std::string hint = nearest ? fmt::format("did you mean '{}'?", *nearest) : "";
+  if (word == "all") hint = "several stand with commas between them";
+  refuse("--schedule", fmt::format("unknown schedule '{}'", name), "one of " + list, "", hint);
+}
+
 std::vector<Algorithm> named_algorithms(const std::vector<std::string>& names) {
   std::vector<Algorithm> result;
   std::vector<std::string_view> known;
   for (const schedule::AlgorithmInfo& row : schedule::algorithms()) known.push_back(row.name);
   for (const std::string& name : names) {
     const schedule::AlgorithmInfo* row = schedule::find_algorithm(name);
-    if (row == nullptr) refuse_word("schedule", name, known);
+    if (row == nullptr) refuse_schedule(name, known);
+    if (std::find(result.begin(), result.end(), row->algorithm) != result.end())
+      refuse("--schedule", fmt::format("{} is named twice", row->name), "each schedule once");
     result.push_back(row->algorithm);
   }
   return result;
@@ -294,7 +316,9 @@ void check_sources(const PipelineOptions& options) {
            "one of --config, --data, --stages with --micro-batches");
   }
   if (options.read.config.empty() && !options.read.overrides.empty()) {
-    refuse("", fmt::format("unexpected '{}'; overrides need --config", options.read.overrides.front()));
+    const std::string& word = options.read.overrides.front();
+    refuse("", fmt::format("unexpected '{}'", word), "", "",
+           word == "--" ? "leave it out: it stands between a mode and its command only" : "overrides need --config");
   }
   if (!options.data.empty() && (!options.schedules.empty() || !options.times.empty() || options.better ||
                                 options.num_chunks > 0 || options.message > 0.0 || options.exchange > 0.0)) {

@@ -19,14 +19,25 @@ std::string type_text(DType type) {
   return std::string(name(type));
 }
 
+/// What a rule keeps beside the master copy.
+std::string moments_text(model::OptimizerKind kind, const model::NumericPolicy& policy) {
+  const std::string first = type_text(policy.first_moment);
+  if (!model::has_second_moment(kind)) return first + " momentum";
+  const std::string second = type_text(policy.second_moment);
+  std::string text = first == second ? first + " moments" : fmt::format("{} and {} moments", first, second);
+  if (kind == model::OptimizerKind::kSoap) text += fmt::format(" with their bases in {}", type_text(policy.statistics));
+  return text;
+}
+
 std::string state_text(const MemoryInputs& inputs) {
   const model::NumericPolicy& policy = inputs.policy;
   std::string text =
       fmt::format("{} weights, {} gradients, ", type_text(policy.parameters), type_text(policy.main_gradients));
   text += policy.has_master_copy() ? fmt::format("{} masters, ", type_text(policy.master)) : "no masters, ";
-  text += policy.first_moment == policy.second_moment
-              ? fmt::format("{} moments", type_text(policy.first_moment))
-              : fmt::format("{} and {} moments", type_text(policy.first_moment), type_text(policy.second_moment));
+  const model::OptimizerSpec& optimizer = inputs.optimizer;
+  text += moments_text(optimizer.kind, policy);
+  if (model::moves_matrices(optimizer.kind))
+    text += fmt::format(" of matrices, {} of the rest", moments_text(optimizer.scalar_kind, policy));
   const auto divided = [&](std::string_view what, const model::StateParts& parts) {
     if (parts.dense == 1 && parts.expert == 1) return;
     text += fmt::format("; {} divided over {} ranks, experts' over {}", what, parts.dense, parts.expert);
@@ -76,6 +87,18 @@ void add_projection_options(CLI::App& app, ProjectionOptions& options) {
   app.add_option("--hbm", options.hbm, "Memory of a device instead")->type_name("SIZE");
   app.add_option("--imbalance", options.imbalance, "Rows of the busiest rank's experts over the mean (default 1)")
       ->type_name("X");
+}
+
+void refuse_ours_only(const CLI::App& app, const std::string& accounting) {
+  if (accounting == "ours") return;
+  for (const char* option : {"--rank", "--all-ranks", "--imbalance"}) {
+    const CLI::Option* known = app.get_option_no_throw(option);
+    if (!known || known->count() == 0) continue;
+    throw ConfigError({{.file = "command line",
+                        .key = option,
+                        .message = fmt::format("--accounting {} knows no such thing", accounting),
+                        .expected = "it with --accounting ours only"}});
+  }
 }
 
 Planned plan(const std::string& file, const ProjectionOptions& options, std::vector<std::string> overrides,

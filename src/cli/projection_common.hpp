@@ -23,6 +23,9 @@ struct ProjectionOptions {
 /// --config, --world-size, --hbm, --gpu, --imbalance.
 void add_projection_options(CLI::App& app, ProjectionOptions& options);
 
+/// What has a meaning in our accounting alone is refused in others.
+void refuse_ours_only(const CLI::App& app, const std::string& accounting);
+
 /// An experiment with what its layout and memory follow from.
 struct Planned {
   std::string name;  // of the experiment

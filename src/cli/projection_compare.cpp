@@ -4,31 +4,31 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "base/visible.hpp"
 #include "cli/app.hpp"
-#include "cli/projection_report.hpp"
+#include "cli/arguments.hpp"
+#include "cli/compare_report.hpp"
+#include "cli/run_files.hpp"
+#include "config/key_table.hpp"
+#include "config/overrides.hpp"
 #include "projection/sweep.hpp"
-#include "projection/verdict.hpp"
 
 namespace primus::cli {
 namespace {
 
-using projection::Category;
-
 struct CompareOptions {
   ProjectionOptions projection;
   std::vector<std::string> axes;
+  std::string accounting = "ours";
+  AnswerOptions answer;
 };
 
-/// One layout: its projection, or why it is none.
-struct Row {
-  std::string label;
-  std::optional<Projected> projected;
-  std::string refusal;
-};
+using Row = CompareRow;
+
+const std::vector<std::string> kFormats = {"text", "json", "csv", "html"};
 
 void add_options(CLI::App& app, CompareOptions& options) {
   add_projection_options(app, options.projection);
@@ -36,7 +36,9 @@ void add_options(CLI::App& app, CompareOptions& options) {
       ->type_name("KEY=A,B")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_format_option(app, options.projection.read.format, {"text", "json", "csv"});
+  add_choice(app, "--accounting", options.accounting, "Whose way of counting; primus is the original's",
+             {"ours", "primus", "blog"});
+  add_answer_options(app, options.answer, kFormats);
 }
 
 /// The files stand before any override.
@@ -47,10 +49,13 @@ std::vector<std::string> take_files(std::vector<std::string>& words) {
   std::vector<std::string> files(words.begin(), end);
   words.erase(words.begin(), end);
   if (files.empty()) {
+    const auto option = std::find(words.begin(), words.end(), "--config");
+    const bool has_option = option != words.end() && option + 1 != words.end();
     throw ConfigError({{.file = "command line",
                         .message = "no experiment is named",
                         .expected = "one or more files before the overrides",
-                        .nearest = "see primus-cli projection compare --help"}});
+                        .nearest = has_option ? fmt::format("files stand without an option: compare {}", *(option + 1))
+                                              : "see primus-cli projection compare --help"}});
   }
   return files;
 }
@@ -94,66 +99,36 @@ std::vector<Row> rows_of(const CompareOptions& options, const std::vector<std::s
   return rows;
 }
 
-std::string text_of(const std::vector<Row>& rows, const std::optional<projection::Hardware>& device) {
-  std::size_t width = 6;
-  for (const Row& row : rows) width = std::max(width, row.label.size());
-  width = std::min<std::size_t>(width, 60);
-  std::string text = fmt::format("{:<{}} {:>6} {:>8} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8}{}\n", "layout (GiB)", width,
-                                 "stage", "weights", "gradients", "optimizer", "activations", "transient", "framework",
-                                 "total", device ? "  on " + device->name : "");
-  for (const Row& row : rows) {
-    if (!row.projected) {
-      text += fmt::format("{:<{}} not legal: {}\n", row.label, width, visible(row.refusal));
-      continue;
-    }
-    const projection::RankMemory& rank = row.projected->memory.worst();
-    const std::string verdict =
-        !device ? "" : fmt::format("  {}", projection::name(projection::fit_of(rank, device->memory_bytes)));
-    text += fmt::format("{:<{}} {:>6} {:>8} {:>9} {:>9} {:>11} {:>9} {:>9} {:>8}{}\n", row.label, width,
-                        rank.pipeline_rank, gib_text(rank.bytes(Category::kParameters)),
-                        gib_text(rank.bytes(Category::kGradients)), gib_text(rank.bytes(Category::kOptimizer)),
-                        gib_text(rank.bytes(Category::kActivations)), gib_text(rank.transient()),
-                        gib_text(rank.bytes(Category::kFramework)), gib_text(rank.total()), verdict);
+/// A file that is not there is no layout that is not legal.
+void refuse_missing(const std::vector<std::string>& files) {
+  std::vector<Problem> problems;
+  for (const std::string& file : files) {
+    std::error_code error;
+    if (std::filesystem::exists(file, error)) continue;
+    problems.push_back({.file = file, .message = fmt::format("file '{}' does not exist", file)});
   }
-  return text + "each layout's largest pipeline rank (stage)\n";
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-Json json_of_rows(const std::vector<Row>& rows, const std::optional<projection::Hardware>& device) {
-  Json json = {{"ok", true}, {"layouts", Json::array()}};
-  for (const Row& row : rows) {
-    Json entry = {{"layout", row.label}, {"legal", row.projected.has_value()}};
-    if (row.projected) {
-      const projection::RankMemory& rank = row.projected->memory.worst();
-      entry["largest"] = rank_json(rank);
-      if (device) entry["fits"] = rank.total() <= device->memory_bytes;
-    } else {
-      entry["problem"] = row.refusal;
-    }
-    json["layouts"].push_back(std::move(entry));
+/// An override of a key that is swept would be replaced in every row.
+void refuse_swept_overrides(const CompareOptions& options) {
+  const std::vector<std::string> swept = projection::swept_keys(options.axes);
+  std::vector<Problem> ignored;
+  for (const config::Override& item : config::parse_overrides(options.projection.read.overrides, ignored)) {
+    const config::Key* key = config::find_key(item.key);
+    if (!key || std::find(swept.begin(), swept.end(), key->name) == swept.end()) continue;
+    throw ConfigError({{.file = "command line",
+                        .key = item.written,
+                        .message = "is swept, so that no row would have this value",
+                        .expected = "it among the values of --sweep, or not at all",
+                        .found = config::found_text(item.value)}});
   }
-  return json;
 }
 
-std::string csv_of(const std::vector<Row>& rows) {
-  std::string text = "layout,legal,pipeline_rank,parameters";
-  for (int i = 0; i < projection::kNumCategories; ++i) {
-    text += "," + category_name(static_cast<Category>(i)) + "_bytes";
-  }
-  text += ",total_bytes,problem\n";
-  for (const Row& row : rows) {
-    text += csv_field(row.label);
-    if (!row.projected) {
-      text += ",no,,," + std::string(projection::kNumCategories, ',') + "," + csv_field(row.refusal) + "\n";
-      continue;
-    }
-    const projection::RankMemory& rank = row.projected->memory.worst();
-    text += fmt::format(",yes,{},{}", rank.pipeline_rank, rank.num_parameters());
-    for (int i = 0; i < projection::kNumCategories; ++i) {
-      text += fmt::format(",{}", rank.bytes(static_cast<Category>(i)));
-    }
-    text += fmt::format(",{},\n", rank.total());
-  }
-  return text;
+std::string answer(const Comparison& comparison, const std::string& format) {
+  if (format == "json") return compare_json(comparison).dump(2) + "\n";
+  if (format == "csv") return compare_csv(comparison);
+  return format == "html" ? compare_page(comparison) : compare_text(comparison);
 }
 
 int run(std::span<const std::string> words, const LaunchOptions& launch) {
@@ -167,17 +142,21 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
       "  primus-cli projection compare exp.yaml --sweep pipeline_model_parallel_size=24,48 --format csv");
   if (parse_options(app, words, Rest::kReturn, options.projection.read.overrides) == Parsed::kHelpShown) return 0;
   const std::vector<std::string> files = take_files(options.projection.read.overrides);
-  const std::optional<projection::Hardware> device = device_of(options.projection);
-  const std::vector<Row> rows = rows_of(options, files, launch);
+  const std::string format = chosen_format(app, options.answer, kFormats, launch);
+  std::vector<RunFile> read;
+  for (const std::string& file : files) read.push_back({file, "the experiment"});
+  refuse_writing_over(options.answer.out, "--out", read);
+  refuse_ours_only(app, options.accounting);
+  refuse_missing(files);
+  refuse_swept_overrides(options);
+  Comparison comparison{.rows = {}, .device = device_of(options.projection), .accounting = options.accounting};
+  comparison.rows = rows_of(options, files, launch);
+  const std::vector<Row>& rows = comparison.rows;
   // Where no layout is legal, nothing was projected: the first reason is the answer.
   if (std::none_of(rows.begin(), rows.end(), [](const Row& row) { return row.projected.has_value(); })) {
     throw UserError(rows.front().refusal, ExitCode::kWrongInput);
   }
-  if (options.projection.read.format == "json" || launch.format == Format::kJson) {
-    print_json(json_of_rows(rows, device));
-  } else {
-    fmt::print("{}", options.projection.read.format == "csv" ? csv_of(rows) : text_of(rows, device));
-  }
+  write_answer(answer(comparison, format), options.answer, format, launch);
   return 0;
 }
 

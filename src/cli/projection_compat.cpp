@@ -21,12 +21,20 @@ std::int64_t global_batch(const Projected& projected) {
   return projected.resolution.experiment.get_int("global_batch_size");
 }
 
-double largest_primus_total(const Projected& projected) {
-  double largest = 0.0;
+int largest_primus_rank(const Projected& projected) {
+  int largest = 0;
+  double most = 0.0;
   for (int rank = 0; rank < projected.inputs.stages.num_ranks(); ++rank) {
-    largest = std::max(largest, projection::primus_memory(projected.inputs, rank, global_batch(projected)).total());
+    const double total = projection::primus_memory(projected.inputs, rank, global_batch(projected)).total();
+    if (total <= most) continue;
+    most = total;
+    largest = rank;
   }
   return largest;
+}
+
+double largest_primus_total(const Projected& projected) {
+  return projection::primus_memory(projected.inputs, largest_primus_rank(projected), global_batch(projected)).total();
 }
 
 std::string verdict_line(double total, const Device& device) {
@@ -40,6 +48,35 @@ void add_verdict(double total, const Device& device, Json& json) {
 }
 
 }  // namespace
+
+std::vector<Figure> blog_figures(const Projected& projected) {
+  const projection::BlogMemory memory = projection::blog_memory(projected.inputs);
+  const auto figure = [](std::string title, std::string field, double bytes) {
+    return Figure{std::move(title), std::move(field), bytes, fmt::format("{:.1f}", bytes / 1e9)};
+  };
+  return {figure("param", "parameter_bytes", memory.parameters),
+          figure("grad", "gradient_bytes", memory.gradients),
+          figure("main param", "main_parameter_bytes", memory.main_parameters),
+          figure("adam", "moment_bytes", memory.moments),
+          figure("activation", "activation_bytes", memory.activations),
+          figure("total", "total_bytes", memory.total())};
+}
+
+std::vector<Figure> primus_figures(const Projected& projected) {
+  const int rank = largest_primus_rank(projected);
+  const projection::PrimusMemory memory = projection::primus_memory(projected.inputs, rank, global_batch(projected));
+  const auto bytes = [](std::string title, std::string field, double value) {
+    return Figure{std::move(title), std::move(field), value, fmt::format("{:.2f}", gib(value))};
+  };
+  return {{"stage", "pipeline_rank", static_cast<double>(rank), std::to_string(rank)},
+          {"parameters", "parameters", memory.num_parameters,
+           format_count(static_cast<std::int64_t>(memory.num_parameters))},
+          {"bytes/parameter", "bytes_per_parameter", memory.bytes_per_parameter,
+           fmt::format("{:.3f}", memory.bytes_per_parameter)},
+          bytes("static", "static_bytes", memory.resident()),
+          bytes("activations", "activation_bytes", memory.activations),
+          bytes("total", "total_bytes", memory.total())};
+}
 
 std::string primus_text(const Projected& projected, const Device& device) {
   std::string text = fmt::format("memory of {} as the original's projection counts it\n", projected.name);

@@ -1,6 +1,7 @@
 // projection memory: bytes of every rank before anything is launched.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -51,16 +52,35 @@ std::optional<std::int64_t> rank_of(const MemoryOptions& options, const Projecte
                       .found = visible(options.rank)}});
 }
 
-/// What has a meaning in our accounting alone.
-void refuse_ours_only(const CLI::App& app, const MemoryOptions& options) {
-  if (options.accounting == "ours") return;
-  for (const char* option : {"--rank", "--all-ranks", "--imbalance"}) {
-    if (app.count(option) == 0) continue;
-    throw ConfigError({{.file = "command line",
-                        .key = option,
-                        .message = fmt::format("--accounting {} knows no such thing", options.accounting),
-                        .expected = "it with --accounting ours only"}});
+/// Options of the original's command, and what stands in their place.
+void refuse_original_options(const std::vector<std::string>& words) {
+  constexpr std::pair<std::string_view, std::string_view> kOriginal[] = {
+      {"pipeline_schedule_algorithm",
+       "--pp_algorithm with --patch_primus_pipeline chooses one, view pipeline --schedule compares several"},
+      {"memory_mode", "nothing is measured here: leave it out"},
+      {"memory_safety_margin", "the verdict says how wrong the estimates may be: leave it out"},
+      {"target_nodes", "write --world-size N for nodes x devices"},
+      {"target_num_nodes", "write --world-size N for nodes x devices"},
+      {"benchmark_gpus", "nothing is measured here: leave it out"},
+      {"save_benchmark", "nothing is measured here: leave it out"},
+      {"save_profiling", "nothing is measured here: leave it out"},
+      {"load_benchmark", "nothing is measured here: leave it out"},
+      {"compute_baseline", "nothing is measured here: leave it out"},
+      {"sweep", "primus-cli projection compare has it"}};
+  std::vector<Problem> problems;
+  for (const std::string& word : words) {
+    if (!word.starts_with("--")) continue;
+    std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    const auto row =
+        std::find_if(std::begin(kOriginal), std::end(kOriginal), [&](const auto& one) { return one.first == name; });
+    if (row == std::end(kOriginal)) continue;
+    problems.push_back({.file = "command line",
+                        .key = word.substr(0, word.find('=')),
+                        .message = "no option of projection memory",
+                        .nearest = std::string(row->second)});
   }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 /// The other accountings answer as text or JSON.
@@ -100,7 +120,8 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
       "  primus-cli projection memory --config exp.yaml --accounting blog");
   if (parse_options(app, words, Rest::kReturn, options.projection.read.overrides) == Parsed::kHelpShown) return 0;
   const std::string format = chosen_format(app, options.answer, kFormats, launch);
-  refuse_ours_only(app, options);
+  refuse_original_options(options.projection.read.overrides);
+  refuse_ours_only(app, options.accounting);
   device_of(options.projection);  // a wrong name is told before the experiment is read
   const Projected projected = project(options.projection, launch);
   write_answer(answer(options, projected, format), options.answer, format, launch);

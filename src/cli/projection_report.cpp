@@ -46,16 +46,31 @@ std::string table_row(std::int64_t number, const RankMemory& rank) {
                      gib_text(rank.total()));
 }
 
+/// The bytes of a rank that holds another stage's embedding again are more than its parameters explain.
+std::string copies_line(const Projected& projected) {
+  std::string ranks;
+  std::int64_t count = 0;
+  for (const RankMemory& rank : projected.memory.ranks) {
+    if (rank.copies.num_parameters == 0) continue;
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank.pipeline_rank);
+    count = rank.copies.num_parameters;
+  }
+  if (ranks.empty()) return "";
+  return fmt::format(
+      "  pipeline rank {} holds the word embedding again: {} parameters, in its bytes but not in params\n", ranks,
+      format_count(count));
+}
+
 std::string table(const Projected& projected, const ReportRequest& request) {
   std::string text = title(request.all_ranks ? "by rank (GiB)" : "by pipeline rank (GiB)") + table_head();
   if (request.all_ranks) {
     for (std::int64_t rank = 0; rank < projected.inputs.grid.sizes().world; ++rank) {
       text += table_row(rank, stage_of(projected, rank));
     }
-    return text;
+    return text + copies_line(projected);
   }
   for (const RankMemory& rank : projected.memory.ranks) text += table_row(rank.pipeline_rank, rank);
-  return text;
+  return text + copies_line(projected);
 }
 
 std::string tree(const Projected& projected, const ReportRequest& request) {

@@ -51,9 +51,9 @@ std::vector<TreeRow> component_tree(const RankMemory& rank) {
   add_activations(rank, rows);
   if (rank.remade > 0) rows.push_back({0, "made again", rank.remade, "while the largest part runs backward"});
   rows.push_back(
-      {0, "dispatch and permute", rank.working.dispatch, "estimate, where this and the working set together are most"});
+      {0, "dispatch and permute", rank.working.dispatch, "declared, where this and the working set together are most"});
   rows.push_back({0, "communication", rank.working.communication, "estimate"});
-  rows.push_back({0, "working set", rank.working.compute, "estimate"});
+  rows.push_back({0, "working set", rank.working.compute, "declared: the layers' tensors of a pass, and their ops'"});
   rows.push_back({0, "framework", rank.framework.total(),
                   fmt::format("measured: context {}, {}", gib_text(rank.framework.context),
                               counted(rank.framework.num_communicators, "communicator"))});

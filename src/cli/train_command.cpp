@@ -420,8 +420,7 @@ class Pretrain {
     resolution.no_effect.insert(resolution.no_effect.begin(), launch_.no_effect.begin(), launch_.no_effect.end());
     write_export(resolution);
     const int code = start_workers(resolution, launch_, device(), options_.read.config, outcome);
-    run_after(code);
-    return code;
+    return run_after(code, outcome);
   }
 
   void refuse_elsewhere() const {
@@ -462,18 +461,25 @@ class Pretrain {
     }
   }
 
-  void run_after(int code) const {
+  /// What the command ends with: its own failure is what the caller must learn, a script's failure only beside success.
+  int run_after(int code, Json& outcome) const {
     setenv("PRIMUS_EXIT_CODE", std::to_string(code).c_str(), 1);
     launch::ScriptWishes ignored;
+    int result = code;
     for (const launch::Script& script : after_) {
       try {
         launch::run_script(script, launch_.words, ignored);
       } catch (const UserError& error) {
-        // The run's own failure is what the caller must learn.
-        if (code == 0) throw;
-        print_failure(error.what(), error.exit_code(), Format::kText);
+        const std::string text = fmt::format("{} with exit code {}", error.what(), code);
+        if (result == 0) result = static_cast<int>(error.exit_code());
+        outcome["ok"] = false;
+        outcome["exit_code"] = result;
+        outcome["command_exit_code"] = code;
+        outcome["problems"].push_back(json_of(Problem{.message = text}));
+        if (launch_.format != Format::kJson) print_failure(text, error.exit_code(), Format::kText);
       }
     }
+    return result;
   }
 
   LaunchOptions launch_;

@@ -1,6 +1,7 @@
 // view layout: which layer lives on which rank, and how evenly the work is shared.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
@@ -8,6 +9,7 @@
 #include "cli/projection_common.hpp"
 #include "model/architecture.hpp"
 #include "model/flops.hpp"
+#include "model/parameters.hpp"
 #include "view/picture_page.hpp"
 #include "view/stage_picture.hpp"
 
@@ -66,7 +68,22 @@ std::vector<double> column(const std::vector<StageRow>& rows, double StageRow::*
 std::string subtitle(const Planned& planned) {
   return fmt::format("{}, {}; {}", counted(planned.inputs.stages.num_ranks(), "pipeline rank"),
                      schedule::info(planned.inputs.schedule.algorithm).name,
-                     config::to_text(layout::pipeline_layout(planned.resolution.experiment)));
+                     config::to_short_text(layout::pipeline_layout(planned.resolution.experiment)));
+}
+
+/// Copies of the word embedding, which are not among a rank's parameters: "pipeline rank 15 holds ... again".
+std::string copies_text(const Planned& planned) {
+  const std::vector<int> holders = planned.inputs.stages.embedding_ranks(planned.inputs.spec.output_weight);
+  std::string ranks;
+  for (const int rank : holders) {
+    const std::vector<model::StageContent> chunks = planned.inputs.stages.on_rank(rank);
+    const bool owns = std::any_of(chunks.begin(), chunks.end(), [](const model::StageContent& chunk) {
+      return chunk.embedding == model::Part::kPresent;
+    });
+    if (!owns) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (ranks.empty()) return "";
+  return fmt::format("held again, in no rank's number: the word embedding, on rank {}\n", ranks);
 }
 
 /// What is not in the figures, and what no run builds yet.
@@ -88,7 +105,7 @@ std::string text_of(const Planned& planned, const std::vector<StageRow>& rows) {
     return sum / static_cast<double>(values.size());
   };
   std::string text = fmt::format("stages of {}: {}\n", planned.name,
-                                 config::to_text(layout::pipeline_layout(planned.resolution.experiment)));
+                                 config::to_short_text(layout::pipeline_layout(planned.resolution.experiment)));
   text +=
       fmt::format("{:>5}  {:<36} {:>12} {:>8} {:>14} {:>8}\n", "rank", "layers", "parameters", "", "FLOPs a token", "");
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -101,7 +118,9 @@ std::string text_of(const Planned& planned, const std::vector<StageRow>& rows) {
   return text +
          fmt::format("the largest lies {:.1f} % above the mean in parameters, {:.1f} % in FLOPs\n",
                      view::imbalance_percent(parameters), view::imbalance_percent(flops)) +
-         remarks(planned.resolution);
+         fmt::format("parameters are those of one rank of a stage; the model has {}\n",
+                     format_count(model::count_parameters(planned.inputs.spec).total)) +
+         copies_text(planned) + remarks(planned.resolution);
 }
 
 Json json_of(const Planned& planned, const std::vector<StageRow>& rows) {
@@ -109,6 +128,7 @@ Json json_of(const Planned& planned, const std::vector<StageRow>& rows) {
   json["layout"] = config::to_text(layout::pipeline_layout(planned.resolution.experiment));
   json["parameter_imbalance_percent"] = view::imbalance_percent(column(rows, &StageRow::parameters));
   json["flops_imbalance_percent"] = view::imbalance_percent(column(rows, &StageRow::flops));
+  json["parameters"] = model::count_parameters(planned.inputs.spec).total;
   json["ranks"] = Json::array();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Json chunks = Json::array();
@@ -133,7 +153,7 @@ std::string page_of(const Planned& planned, const std::string& picture, const st
   page.facts = setting_lines(planned);
   page.pictures = {picture};
   view::PageTable& table = page.tables.emplace_back();
-  table.head = {"rank", "layers", "parameters", "FLOPs a token"};
+  table.head = {"rank", "layers", "parameters of one rank", "FLOPs a token"};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     table.rows.push_back({rows[i].label, layers_text(planned.inputs.stages.on_rank(static_cast<int>(i))),
                           format_count(static_cast<std::int64_t>(rows[i].parameters)),

@@ -230,7 +230,7 @@ int run(std::span<const std::string> words, const LaunchOptions& launch) {
     for (const view::PipelineChart& chart : drawn.picture.charts)
       fmt::print("{}: step {} {}, mean bubble {:.2f} %\n", chart.name, view::figure(chart.step),
                  drawn.picture.time_unit, 100.0 * chart.mean_bubble());
-    fmt::print("picture  {}\n", options.out);
+    fmt::print("wrote {}\n", options.out);
   }
   return 0;
 }

@@ -33,6 +33,15 @@ struct Buffers {
   Tensor x, w, y, main_grad;
 };
 
+/// `sets` makes the buffers when the case is prepared.
+template <typename Sets, typename Ours, typename Aten>
+OpCase product_case(const char* op, const std::string& shape, double flops, Sets sets, Ours ours, Aten aten) {
+  return {op, shape, Limit::kFlops, flops, [sets, ours, aten] {
+            const auto buffers = sets();
+            return Calls{buffers.call(ours), buffers.call(aten)};
+          }};
+}
+
 /// The buffers of one product, and its three ops with what libtorch has for them.
 void add_linear(const Workload& workload, const Linear& linear, std::vector<OpCase>& cases) {
   const auto sets = [workload, linear] {
@@ -46,10 +55,7 @@ void add_linear(const Workload& workload, const Linear& linear, std::vector<OpCa
   };
   const std::string shape = fmt::format("{} T {} I {} O {}", linear.name, linear.tokens, linear.inputs, linear.outputs);
   const auto add = [&](const char* op, auto ours, auto aten) {
-    cases.push_back({op, shape, Limit::kFlops, linear.flops(), [sets, ours, aten] {
-                       const auto buffers = sets();
-                       return Calls{buffers.call(ours), buffers.call(aten)};
-                     }});
+    cases.push_back(product_case(op, shape, linear.flops(), sets, ours, aten));
   };
   add(
       "linear_forward", [](Buffers& b) { ops::linear_forward(b.x, b.w, b.y); },
@@ -88,10 +94,7 @@ void add_grouped(const Workload& workload, const char* name, std::int64_t inputs
   const Tensor offsets = even_offsets(workload);
   const Tensor ends = offsets.narrow(0, 1, workload.experts);
   const auto add = [&](const char* op, auto ours, auto aten) {
-    cases.push_back({op, shape, Limit::kFlops, flops, [sets, ours, aten] {
-                       const auto buffers = sets();
-                       return Calls{buffers.call(ours), buffers.call(aten)};
-                     }});
+    cases.push_back(product_case(op, shape, flops, sets, ours, aten));
   };
   add(
       "grouped_linear_forward", [offsets](Buffers& b) { ops::grouped_linear_forward(b.x, b.w, offsets, b.y); },

@@ -33,6 +33,9 @@ SlurmRequest read_slurm(std::span<const std::string> words, const LauncherFile& 
 /// The srun or sbatch command that starts `inner` on every node.
 OuterCommand slurm_command(const SlurmRequest& request, const std::vector<std::string>& inner);
 
+/// "NNODES=4" and its kin, as every node has them; what only the node knows stands as a name.
+std::vector<std::string> node_variables(const SlurmRequest& request);
+
 /// What stands between `container` and its `--`.
 struct ContainerRequest {
   std::string image;

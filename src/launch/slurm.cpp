@@ -48,7 +48,16 @@ class CountReader {
 
   int read(const std::string& text, Problem place, std::int64_t most) {
     // `--nodes 2-4`: at least two.
-    const auto count = config::parse_int(text.substr(0, text.find('-', 1)));
+    const std::size_t dash = text.find('-', 1);
+    const auto count = config::parse_int(text.substr(0, dash));
+    const auto last = dash == std::string::npos ? count : config::parse_int(text.substr(dash + 1));
+    if (count && last && *last < *count) {
+      place.message = "a range that runs backwards";
+      place.expected = "the smaller number first";
+      place.found = fmt::format("'{}'", text);
+      problems_.push_back(std::move(place));
+      return 1;
+    }
     if (count && *count >= 1 && *count <= most) return static_cast<int>(*count);
     place.message = text.empty() ? "needs a value" : count ? "out of range" : "not a number";
     place.expected = fmt::format("integer from 1 to {}", most);
@@ -156,10 +165,15 @@ OuterCommand slurm_command(const SlurmRequest& request, const std::vector<std::s
   } else {
     command.words.insert(command.words.end(), inner.begin(), inner.end());
   }
-  command.remarks.push_back(fmt::format(
-      "on every node: NNODES={} NODE_RANK=$SLURM_NODEID GPUS_PER_NODE={} MASTER_ADDR=<first node> MASTER_PORT=1234",
-      request.num_nodes, request.devices_per_node));
+  std::string remark = "on every node:";
+  for (const std::string& variable : node_variables(request)) remark += " " + variable;
+  command.remarks.push_back(std::move(remark));
   return command;
+}
+
+std::vector<std::string> node_variables(const SlurmRequest& request) {
+  return {fmt::format("NNODES={}", request.num_nodes), "NODE_RANK=$SLURM_NODEID",
+          fmt::format("GPUS_PER_NODE={}", request.devices_per_node), "MASTER_ADDR=<first node>", "MASTER_PORT=1234"};
 }
 
 }  // namespace primus::launch

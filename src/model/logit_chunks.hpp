@@ -1,6 +1,5 @@
 #pragma once
-// How many tokens' logits the fused loss holds at once on a device: the trainer cuts by it, the projection counts by
-// it.
+// How many tokens' logits the fused loss holds at once: the trainer cuts by it, the projection counts by it.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,6 +12,14 @@ inline std::int64_t device_logit_chunk(std::int64_t row_bytes) {
   constexpr std::int64_t kChunkBytes = std::int64_t{800} << 20;
   constexpr std::int64_t kTile = 128;
   return std::max(kTile, kChunkBytes / std::max<std::int64_t>(row_bytes, 1) / kTile * kTile);
+}
+
+/// On a CPU the logits take about 8 MiB, so that the three passes over them come from the cache, yet enough rows for
+/// the matrix products.
+inline std::int64_t host_logit_chunk(std::int64_t row_bytes) {
+  constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
+  constexpr std::int64_t kFewestTokens = 64;
+  return std::max(kFewestTokens, kChunkBytes / std::max<std::int64_t>(row_bytes, 1));
 }
 
 }  // namespace primus::model

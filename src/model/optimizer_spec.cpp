@@ -193,4 +193,29 @@ ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, co
   return bytes;
 }
 
+std::int64_t update_workspace(std::span<const ParameterDescriptor> parameters, const OptimizerSpec& optimizer,
+                              const NumericPolicy& policy) {
+  // Muon: gradient, momentum, direction and the iteration's products, of which the squares are smaller. SOAP: gradient,
+  // moments and their projections; the averages of both sides and what their factorisation needs.
+  constexpr std::int64_t kMuonMatrices = 9;
+  constexpr std::int64_t kSoapMatrices = 8;
+  constexpr std::int64_t kSoapSquares = 8;
+  std::int64_t most = 0;
+  for (const ParameterDescriptor& parameter : parameters) {
+    const OptimizerKind rule = optimizer.rule(parameter);
+    if (parameter.trained == Trained::kNo || !moves_matrices(rule)) continue;
+    const std::int64_t whole = parameter.num_elements();
+    std::int64_t elements = kMuonMatrices * whole;
+    if (rule == OptimizerKind::kSoap) {
+      const std::size_t dimensions = parameter.shape.size();
+      const std::int64_t rows = parameter.shape[dimensions - 2];
+      const std::int64_t columns = parameter.shape[dimensions - 1];
+      const std::int64_t side = std::max(rows, columns);
+      elements = kSoapMatrices * whole + kSoapSquares * whole / (rows * columns) * side * side;
+    }
+    most = std::max(most, elements * size_bytes(policy.statistics));
+  }
+  return most;
+}
+
 }  // namespace primus::model

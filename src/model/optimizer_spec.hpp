@@ -107,4 +107,9 @@ struct ResidentBytes {
 ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, const OptimizerSpec& optimizer,
                              const NumericPolicy& policy, const ResidentSharding& sharding = {});
 
+/// At most what the update holds for a moment. Rules of elements: nothing. Rules of matrices, which a CPU alone has,
+/// work on one parameter at a time in the statistics' type.
+std::int64_t update_workspace(std::span<const ParameterDescriptor> parameters, const OptimizerSpec& optimizer,
+                              const NumericPolicy& policy);
+
 }  // namespace primus::model

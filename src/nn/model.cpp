@@ -18,7 +18,9 @@ Tensor masked_sum(const Tensor& loss_T, const LossInput& input) {
 
 Tensor positions_of(const MicroBatchInput& input, const StepContext& step) {
   if (input.positions_T.defined()) return input.positions_T;
-  return at::arange(step.batch.seq_length, input.ids_T.options()).repeat({step.batch.num_sequences});
+  Tensor positions_BS = at::empty({step.batch.num_sequences, step.batch.seq_length}, input.ids_T.options());
+  positions_BS.copy_(at::arange(step.batch.seq_length, input.ids_T.options()));
+  return positions_BS.view({-1});
 }
 
 }  // namespace

@@ -170,7 +170,8 @@ void Router::forward(const Tensor& x_TH, Saved& saved, const StepContext& step) 
   if (router_.has_random_logits()) {
     fill_with_random_logits(step, logits_TE);
   } else {
-    ops::linear_forward(input(x_TH, step), matched(weight_.weight, logits_TE.scalar_type()), logits_TE);
+    const Tensor weight = matched(weight_.weight, logits_TE.scalar_type());
+    ops::linear_forward(input(x_TH, step), weight, logits_TE);
     if (bias_ != nullptr) ops::bias_add(bias_->weight.to(logits_TE.scalar_type()), {}, {}, logits_TE);
   }
   const auto counts = logits_TE.options().dtype(at::kInt);

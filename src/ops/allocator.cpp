@@ -60,6 +60,9 @@ class CountingAllocator final : public c10::Allocator {
     report_.peak_bytes = report_.total_bytes;
     report_.saved_peak_bytes = report_.saved_bytes();
     report_.workspace_peak_bytes = report_.held(MemoryTag::kWorkspace);
+    report_.scratch_peak_bytes = report_.held(MemoryTag::kOpScratch);
+    report_.pass_peak_bytes = report_.saved_bytes() + report_.held(MemoryTag::kWorkspace);
+    report_.workspace_allocated_bytes = 0;
   }
 
   void release_cache() {
@@ -111,8 +114,13 @@ class CountingAllocator final : public c10::Allocator {
     report_.held_bytes[static_cast<int>(block.tag)] += num_bytes;
     report_.total_bytes += num_bytes;
     report_.peak_bytes = std::max(report_.peak_bytes, report_.total_bytes);
-    report_.saved_peak_bytes = std::max(report_.saved_peak_bytes, report_.saved_bytes());
-    report_.workspace_peak_bytes = std::max(report_.workspace_peak_bytes, report_.held(MemoryTag::kWorkspace));
+    const std::int64_t saved = report_.saved_bytes();
+    const std::int64_t workspace = report_.held(MemoryTag::kWorkspace);
+    report_.saved_peak_bytes = std::max(report_.saved_peak_bytes, saved);
+    report_.workspace_peak_bytes = std::max(report_.workspace_peak_bytes, workspace);
+    report_.scratch_peak_bytes = std::max(report_.scratch_peak_bytes, report_.held(MemoryTag::kOpScratch));
+    report_.pass_peak_bytes = std::max(report_.pass_peak_bytes, saved + workspace);
+    if (block.tag == MemoryTag::kWorkspace) report_.workspace_allocated_bytes += num_bytes;
   }
 
   void give_back(const Block& block) {
@@ -149,6 +157,8 @@ std::string_view name(MemoryTag tag) {
       return "optimizer";
     case MemoryTag::kBatch:
       return "batch";
+    case MemoryTag::kOpScratch:
+      return "op_scratch";
     default:
       return model::name(
           static_cast<model::SavedCategory>(static_cast<int>(tag) - static_cast<int>(MemoryTag::kSavedFirst)));

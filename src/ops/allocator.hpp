@@ -15,6 +15,7 @@ enum class MemoryTag : int {
   kMainGradients,
   kOptimizer,
   kBatch,
+  kOpScratch,
   kSavedFirst,  // + SavedCategory
 };
 inline constexpr int kNumMemoryTags = static_cast<int>(MemoryTag::kSavedFirst) + model::kNumSavedCategories;
@@ -43,7 +44,10 @@ struct MemoryReport {
   std::int64_t peak_bytes = 0;            // of total_bytes
   std::int64_t saved_peak_bytes = 0;      // of saved_bytes()
   std::int64_t workspace_peak_bytes = 0;  // of what no scope claims
-  std::int64_t reserved_bytes = 0;        // total_bytes and what lies in the cache
+  std::int64_t scratch_peak_bytes = 0;
+  std::int64_t pass_peak_bytes = 0;            // of saved_bytes() and workspace at one time
+  std::int64_t workspace_allocated_bytes = 0;  // since the last reset, whether given back or not
+  std::int64_t reserved_bytes = 0;             // total_bytes and what lies in the cache
 
   std::int64_t held(MemoryTag tag) const { return held_bytes[static_cast<int>(tag)]; }
   std::int64_t saved_bytes() const;

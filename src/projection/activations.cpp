@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "model/saved_peak.hpp"
 
 namespace primus::projection {
 namespace {
@@ -16,8 +15,15 @@ ChunkMemory chunk_memory(const MemoryInputs& inputs, const model::StageContent& 
   ChunkMemory chunk;
   chunk.content = content;
   declared.add_by_category(chunk.saved.data());
-  chunk.forward_peak = model::saved_peak(declared, model::Pass::kForward);
-  chunk.backward_peak = model::saved_peak(declared, model::Pass::kBackward);
+  chunk.passes = model::pass_peaks({.spec = inputs.spec,
+                                    .policy = inputs.policy,
+                                    .batch = inputs.micro_batch,
+                                    .fusion = inputs.loss_fusion,
+                                    .content = content,
+                                    .sharding = inputs.sharding.model,
+                                    .scratch = inputs.scratch,
+                                    .left_out = {}},
+                                   declared);
   return chunk;
 }
 
@@ -48,13 +54,13 @@ void walk_activations(std::span<const schedule::Action> actions, std::span<const
     const std::int64_t kept = chunk.kept();
     PassMemory pass{i, held, held};
     if (action.kind == schedule::ActionKind::kForward) {
-      pass.peak = held + chunk.forward_peak;
+      pass.peak = held + chunk.passes.forward.saved;
       pass.held = held + kept;
       // The pass that ends has all that it keeps: counted among what is in flight.
       ++in_flight[index];
       visit(pass, in_flight);
     } else {
-      if (action.kind == schedule::ActionKind::kBackward) pass.peak = held - kept + chunk.backward_peak;
+      if (action.kind == schedule::ActionKind::kBackward) pass.peak = held - kept + chunk.passes.backward.saved;
       const bool ends = schedule::ends_activation(action);
       if (ends) pass.held = held - kept;
       visit(pass, in_flight);

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "model/pass_peaks.hpp"
 #include "projection/memory_inputs.hpp"
 
 namespace primus::projection {
@@ -15,8 +16,7 @@ namespace primus::projection {
 struct ChunkMemory {
   model::StageContent content;
   std::array<std::int64_t, model::kNumSavedCategories> saved{};  // kept
-  std::int64_t forward_peak = 0;                                 // within a pass, nothing else in flight
-  std::int64_t backward_peak = 0;
+  model::MicroBatchPeaks passes;                                 // nothing else in flight
   int in_flight = 0;
 
   std::int64_t kept() const;

@@ -212,7 +212,7 @@ MemoryProjection project_memory(const MemoryInputs& inputs) {
     for (const model::StageContent& content : chunks) sums.add_stage(content, memory.components);
     memory.chunks = chunks_of(inputs, rank);
     memory.copies = copies_of(inputs, rank);
-    memory.working = working_set(inputs, chunks);
+    memory.working = working_set(inputs, memory.chunks);
     memory.framework = framework;
     find_peak(order.at(static_cast<std::size_t>(rank)), memory);
     projection.ranks.push_back(std::move(memory));

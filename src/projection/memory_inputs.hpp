@@ -4,6 +4,7 @@
 #include <string>
 
 #include "layout/rank_grid.hpp"
+#include "model/op_scratch.hpp"
 #include "model/optimizer_spec.hpp"
 #include "model/recompute.hpp"
 #include "schedule/from_experiment.hpp"
@@ -36,6 +37,7 @@ struct MemoryInputs {
   ContextExchange context_exchange = ContextExchange::kRing;
   RowExchange row_exchange = RowExchange::kAllToAll;
   OriginalsView original = {};
+  model::OpScratch scratch = {.device = model::OpDevice::kGpu};
 };
 
 /// What a model has whose activations no declaration describes yet, in words.

@@ -53,11 +53,20 @@ std::string key_of(const std::string& name, const std::string& written) {
          nearest.empty() ? "one of tp, cp, pp, vpp, ep, etp, mbs, gbs, seq, or any key" : nearest);
 }
 
-/// Cut at commas outside brackets: a list is one value.
+/// Cut at commas outside brackets and quotation marks: a list is one value.
 std::vector<std::string> values_of(const std::string& text) {
   std::vector<std::string> values(1);
   int depth = 0;
+  char quote = 0;
   for (const char c : text) {
+    if (c == quote || (quote == 0 && (c == '"' || c == '\''))) {
+      quote = quote == 0 ? c : '\0';
+      continue;
+    }
+    if (quote != 0) {
+      values.back() += c;
+      continue;
+    }
     depth += c == '[' || c == '(' ? 1 : c == ']' || c == ')' ? -1 : 0;
     if (c == ',' && depth == 0) {
       values.emplace_back();
@@ -65,6 +74,7 @@ std::vector<std::string> values_of(const std::string& text) {
       values.back() += c;
     }
   }
+  if (quote != 0) refuse("a quotation mark is never closed", text);
   return values;
 }
 
@@ -81,11 +91,18 @@ Axis axis_of(const std::string& text) {
   std::vector<std::string> sorted = axis.values;
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end()) refuse(fmt::format("{} stands twice", *twice), text);
+  constexpr std::string_view kQuotes = "a value that holds commas stands in quotation marks: NAME='\"a,b\",\"c,d\"'";
+  if (twice != sorted.end()) refuse(fmt::format("{} stands twice", *twice), text, std::string(kQuotes));
   return axis;
 }
 
 }  // namespace
+
+std::vector<std::string> swept_keys(std::span<const std::string> axes) {
+  std::vector<std::string> keys;
+  for (const std::string& text : axes) keys.push_back(axis_of(text).key);
+  return keys;
+}
 
 std::vector<SweepPoint> sweep_points(std::span<const std::string> axes) {
   std::vector<SweepPoint> points = {{}};

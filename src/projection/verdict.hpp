@@ -6,11 +6,11 @@
 
 namespace primus::projection {
 
-/// kBarely: what is left is less than what the estimates may be wrong by.
+/// kBarely: what is left is less than what the sum may be wrong by.
 enum class Fit { kFits, kBarely, kNot };
 std::string_view name(Fit fit);
 
-/// A quarter of what is estimated or was measured on another device: the bound that the estimates keep in tests.
+/// A quarter of what is there for a moment and of what was measured on another device: an allocator's fragments.
 std::int64_t uncertainty(const RankMemory& rank);
 
 Fit fit_of(const RankMemory& rank, std::int64_t device_bytes);

@@ -2,66 +2,18 @@
 
 #include <algorithm>
 
-#include "model/logit_chunks.hpp"
-
 namespace primus::projection {
 namespace {
-
-/// Sizes that several parts share. Legend as in saved_tensors.hpp.
-struct Sizes {
-  std::int64_t element = 0;  // bytes of an activation
-  std::int64_t inside = 0;   // tokens inside attention and MLPs
-  std::int64_t between = 0;
-  std::int64_t residual = 0;  // bytes of the residual stream
-};
-
-Sizes sizes_of(const MemoryInputs& inputs) {
-  const model::Sharding& sharding = inputs.sharding.model;
-  Sizes sizes;
-  sizes.element = size_bytes(inputs.policy.activations);
-  sizes.inside = inputs.micro_batch.num_tokens() / sharding.context;
-  sizes.between = sizes.inside / sharding.sequence_parts();
-  sizes.residual = sizes.between * inputs.spec.hidden_size * sizes.element;
-  return sizes;
-}
 
 std::int64_t bytes_of(const model::SavedDeclaration& declared, int slot) {
   return declared.tensors.at(static_cast<std::size_t>(slot)).size_bytes();
 }
 
-/// Backward of attention: gradients of its context, of what went in, and fp32 sums of the queries' gradient.
-std::int64_t attention_compute(const MemoryInputs& inputs, const model::SavedDeclaration& attention) {
-  using model::GqaSlot;
-  using model::MlaSlot;
-  if (std::holds_alternative<model::MlaSpec>(inputs.spec.attention)) {
-    const std::int64_t parts = bytes_of(attention, MlaSlot::kQuery) + bytes_of(attention, MlaSlot::kKey) +
-                               bytes_of(attention, MlaSlot::kValue);
-    const std::int64_t projected = bytes_of(attention, MlaSlot::kValue) * 2;  // keys without position, values
-    const std::int64_t sums = attention.tensors[MlaSlot::kQuery].num_elements() * size_bytes(DType::kFloat32);
-    return bytes_of(attention, MlaSlot::kContext) + parts + std::max(projected, sums);
-  }
-  const auto& gqa = std::get<model::GqaSpec>(inputs.spec.attention);
-  const std::int64_t normed = gqa.has_norms() ? 2 * bytes_of(attention, GqaSlot::kQkv) : 0;
-  const std::int64_t sums = attention.tensors[GqaSlot::kContext].num_elements() * size_bytes(DType::kFloat32);
-  return bytes_of(attention, GqaSlot::kContext) + bytes_of(attention, GqaSlot::kQkv) + normed + sums;
-}
-
-/// Backward of a layer's mixer.
-std::int64_t mixer_compute(const MemoryInputs& inputs, int layer, const model::SavedDeclaration& mixer) {
-  switch (inputs.spec.mixer(layer)) {
-    case model::MixerKind::kAttention:
-      return attention_compute(inputs, mixer);
-    case model::MixerKind::kShortConvolution:
-      // Gradients of what the convolution read and gave, and its output again.
-      return mixer.size_bytes() + 2 * sizes_of(inputs).inside * inputs.spec.hidden_size * sizes_of(inputs).element;
-    case model::MixerKind::kGatedDelta:
-      // The convolution's output and its gradient, the projection's gradient; the context normed, and its gradient.
-      return 3 * bytes_of(mixer, model::GatedDeltaSlot::kProjected) +
-             2 * bytes_of(mixer, model::GatedDeltaSlot::kContext);
-    case model::MixerKind::kUnknown:
-      break;
-  }
-  return mixer.size_bytes();
+/// The residual stream of a rank's tokens.
+std::int64_t stream_bytes(const MemoryInputs& inputs) {
+  const model::Sharding& sharding = inputs.sharding.model;
+  const std::int64_t tokens = inputs.micro_batch.num_tokens() / sharding.context / sharding.sequence_parts();
+  return tokens * inputs.spec.hidden_size * size_bytes(inputs.policy.activations);
 }
 
 /// Bytes of keys and values of this rank's part of a sequence.
@@ -91,76 +43,29 @@ std::int64_t context_buffers(const MemoryInputs& inputs, int layer, const model:
   return 0;
 }
 
-/// Rows that are gathered for the experts and come back, forward or backward; and their inner gradients.
-WorkingSet expert_rows(const MemoryInputs& inputs, const model::SavedDeclaration& moe) {
-  using model::MoeSlot;
-  const model::MoeSpec& spec = *inputs.spec.moe;
-  const Sizes sizes = sizes_of(inputs);
-  const std::int64_t rows = moe.tensors[MoeSlot::kPreActivation].shape[0];
-  const std::int64_t width = spec.latent ? spec.latent->size : inputs.spec.hidden_size;
-  const std::int64_t outer = rows * width * sizes.element;
-  const std::int64_t inner = rows * spec.ffn_hidden_size / inputs.sharding.model.expert_tensor * sizes.element;
-  const std::int64_t sent =
-      inputs.sharding.model.exchanges_rows() ? moe.tensors[MoeSlot::kSlotOf].num_elements() * width * sizes.element : 0;
-  WorkingSet set;
-  // Two lists of rows stand beside one of activations, or one beside two: what is more of the latter is computing.
-  set.dispatch = 2 * outer + sent;
-  set.compute = inner > outer ? 2 * inner - outer : inner;
-  set.compute += bytes_of(moe, MoeSlot::kSharedPreActivation);
-  // The library's own buffers: room for twice the balanced number of rows, one to send and one to receive.
-  if (sent > 0 && inputs.row_exchange == RowExchange::kFixedBuffers) set.dispatch += 2 * 2 * sent;
-  return set;
+/// The library's own buffers: room for twice the balanced number of rows, one to send and one to receive.
+std::int64_t fixed_buffers(const MemoryInputs& inputs, const model::SavedDeclaration& moe) {
+  if (!inputs.sharding.model.exchanges_rows() || inputs.row_exchange != RowExchange::kFixedBuffers) return 0;
+  const auto& latent = inputs.spec.moe->latent;
+  const std::int64_t width = latent ? latent->size : inputs.spec.hidden_size;
+  const std::int64_t sent = moe.tensors[model::MoeSlot::kSlotOf].num_elements() * width;
+  return 2 * 2 * sent * size_bytes(inputs.policy.activations);
 }
 
-WorkingSet layer_set(const MemoryInputs& inputs, int layer) {
-  const Sizes sizes = sizes_of(inputs);
+/// What a layer exchanges with other ranks.
+WorkingSet layer_exchange(const MemoryInputs& inputs, int layer) {
   const model::SavedDeclaration declared =
       model::layer_saved(inputs.spec, inputs.policy, inputs.micro_batch, layer, inputs.sharding.model);
-  const model::SavedDeclaration& mixer = declared.children[model::LayerSlot::kMixer];
-  const model::SavedDeclaration& mlp = declared.children[model::LayerSlot::kMlp];
   WorkingSet set;
   if (inputs.spec.kind(layer) == model::LayerKind::kMoe) {
-    set = expert_rows(inputs, mlp);
-  } else {
-    set.compute = mlp.size_bytes();  // the activation and its gradient
+    set.dispatch = fixed_buffers(inputs, declared.children[model::LayerSlot::kMlp]);
   }
-  const std::int64_t mlp_total = set.dispatch + set.compute;
-  const std::int64_t in_mixer = mixer_compute(inputs, layer, mixer);
-  // The two halves of a layer follow each other: the larger one counts.
-  if (in_mixer > mlp_total) set.compute = in_mixer - set.dispatch;
-  // The residual stream's gradient, a normed input and its gradient.
-  set.compute += 3 * sizes.residual;
-  set.communication = context_buffers(inputs, layer, mixer);
+  set.communication = context_buffers(inputs, layer, declared.children[model::LayerSlot::kMixer]);
   if (inputs.sharding.model.sequence_parts() > 1) {
-    set.communication += 2 * sizes.inside * inputs.spec.hidden_size * sizes.element;
+    const std::int64_t inside = inputs.micro_batch.num_tokens() / inputs.sharding.model.context;
+    set.communication += 2 * inside * inputs.spec.hidden_size * size_bytes(inputs.policy.activations);
   }
   return set;
-}
-
-/// Logits that the output layer holds beside what it declares.
-std::int64_t output_compute(const MemoryInputs& inputs) {
-  const Sizes sizes = sizes_of(inputs);
-  const std::int64_t row = inputs.spec.padded_vocab_size / inputs.sharding.model.tensor * sizes.element;
-  const std::int64_t chunk = std::min(sizes.inside, model::device_logit_chunk(row));
-  return 2 * sizes.residual + (inputs.loss_fusion == model::LossFusion::kFused ? chunk * row : 0);
-}
-
-void take_larger(const WorkingSet& other, WorkingSet& set) {
-  if (other.dispatch + other.compute > set.dispatch + set.compute) {
-    set.dispatch = other.dispatch;
-    set.compute = other.compute;
-  }
-  set.communication = std::max(set.communication, other.communication);
-}
-
-/// A layer's main gradients in the wide type, while they are added to.
-std::int64_t gradient_window(const MemoryInputs& inputs, int layer) {
-  if (size_bytes(inputs.policy.main_gradients) >= size_bytes(inputs.policy.statistics)) return 0;
-  std::int64_t elements = 0;
-  for (const model::ParameterDescriptor& parameter : model::layer_parameters(inputs.spec, layer)) {
-    elements += model::local_elements(parameter, inputs.sharding.model);
-  }
-  return elements * size_bytes(inputs.policy.statistics);
 }
 
 /// Where parameters are divided, a layer's are gathered for its pass and the next layer's beside them; where gradients
@@ -178,30 +83,36 @@ std::int64_t gathered_bytes(const MemoryInputs& inputs, int layer) {
 
 }  // namespace
 
-WorkingSet working_set(const MemoryInputs& inputs, const std::vector<model::StageContent>& chunks) {
+WorkingSet working_set(const MemoryInputs& inputs, std::span<const ChunkMemory> chunks) {
   WorkingSet set;
-  std::int64_t window = 0;
+  std::int64_t fixed = 0;
   std::int64_t gathered = 0;
   const auto visit = [&](int layer) {
-    take_larger(layer_set(inputs, layer), set);
-    window = std::max(window, gradient_window(inputs, layer));
+    const WorkingSet exchange = layer_exchange(inputs, layer);
+    fixed = std::max(fixed, exchange.dispatch);
+    set.communication = std::max(set.communication, exchange.communication);
     gathered = std::max(gathered, gathered_bytes(inputs, layer));
   };
-  for (const model::StageContent& chunk : chunks) {
+  for (const ChunkMemory& chunk : chunks) {
+    for (const model::PassPeaks& pass : {chunk.passes.forward, chunk.passes.backward}) {
+      if (pass.workspace + pass.scratch <= set.dispatch + set.compute) continue;
+      set.dispatch = pass.rows;
+      set.compute = pass.workspace - pass.rows + pass.scratch;
+    }
     // Layers of a kind are alike.
-    std::vector<std::pair<model::LayerKind, std::int64_t>> seen;
-    for (int layer = chunk.first_layer; layer < chunk.first_layer + chunk.num_layers; ++layer) {
-      const std::pair kind{inputs.spec.kind(layer), inputs.spec.window(layer)};
+    const model::StageContent& content = chunk.content;
+    std::vector<std::pair<model::LayerKind, model::MixerKind>> seen;
+    for (int layer = content.first_layer; layer < content.first_layer + content.num_layers; ++layer) {
+      const std::pair kind{inputs.spec.kind(layer), inputs.spec.mixer(layer)};
       if (std::find(seen.begin(), seen.end(), kind) != seen.end()) continue;
       seen.push_back(kind);
       visit(layer);
     }
-    if (chunk.num_mtp_layers > 0) visit(static_cast<int>(inputs.spec.num_layers()));
-    if (chunk.output == model::Part::kPresent) take_larger({0, 0, output_compute(inputs)}, set);
+    if (content.num_mtp_layers > 0) visit(static_cast<int>(inputs.spec.num_layers()));
   }
-  set.compute += window;
+  set.dispatch += fixed;
   set.communication += gathered;
-  if (inputs.stages.num_ranks() > 1) set.communication += 4 * sizes_of(inputs).residual;  // in and out, both ways
+  if (inputs.stages.num_ranks() > 1) set.communication += 4 * stream_bytes(inputs);  // in and out, both ways
   return set;
 }
 

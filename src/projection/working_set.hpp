@@ -1,21 +1,21 @@
 #pragma once
-// What a pass holds for a moment, beside declared tensors: rows on their way to experts, gradients between ops, chunks
-// of logits, buffers of messages. Estimates from the layers' own code (src/nn), not declarations: they stand apart in
-// every report.
-#include "model/saved_tensors.hpp"
-#include "projection/memory_inputs.hpp"
+// What a pass holds for a moment, beside what it keeps: the layers' own tensors and what ops take for themselves, from
+// model/pass_peaks.hpp, and buffers of messages. The latter are estimates from the layers' sizes.
+#include <span>
+
+#include "projection/activations.hpp"
 
 namespace primus::projection {
 
 struct WorkingSet {
-  std::int64_t dispatch = 0;  // rows gathered, sent and returned, in the layer that holds most
+  std::int64_t dispatch = 0;  // rows gathered, sent and returned, where these and `compute` are most
   std::int64_t communication =
       0;                     // between stages, gathered sequences and parameters, keys and values of context ranks
   std::int64_t compute = 0;  // everything else
 };
 
 /// The largest of one pass over these chunks of a rank.
-WorkingSet working_set(const MemoryInputs& inputs, const std::vector<model::StageContent>& chunks);
+WorkingSet working_set(const MemoryInputs& inputs, std::span<const ChunkMemory> chunks);
 
 /// What the driver, the libraries and their communicators take on a device before the first tensor. Measured, see
 /// docs/projection.md: one H200, driver 580, CUDA 13.0, NCCL 2.28.9, two ranks over NVLink.

@@ -19,33 +19,15 @@ void require_in(const char* name, std::int64_t value, std::int64_t low, std::int
   throw UserError(fmt::format("primus::router: {}: expected {} to {}, found {}", name, low, high, value));
 }
 
-struct Wanted {
-  std::int64_t top_k;
-  std::string_view score_function;
-  ops::SoftmaxOrder softmax_order;
-  double scaling_factor;
-  std::int64_t num_groups;
-  std::int64_t group_topk;
-  double aux_loss_coeff;
-  double z_loss_coeff;
-};
-
-ops::RouterOptions router_options(const Tensor& logits_TE, const Wanted& wanted) {
-  const std::int64_t num_experts = logits_TE.size(1);
-  require_in("num_groups", wanted.num_groups, 1, num_experts);
-  if (num_experts % wanted.num_groups != 0)
+/// The options themselves; throws UserError for what `num_experts` experts cannot have.
+ops::RouterOptions checked_options(std::int64_t num_experts, const ops::RouterOptions& options) {
+  require_in("num_groups", options.num_groups, 1, num_experts);
+  if (num_experts % options.num_groups != 0)
     throw UserError(fmt::format("primus::router: num_groups: {} experts do not divide into {} groups", num_experts,
-                                wanted.num_groups));
-  require_in("group_topk", wanted.group_topk, 1, wanted.num_groups);
-  require_in("topk", wanted.top_k, 1, num_experts / wanted.num_groups * wanted.group_topk);
-  return {.top_k = wanted.top_k,
-          .score_function = score_function_of(wanted.score_function),
-          .softmax_order = wanted.softmax_order,
-          .scaling_factor = wanted.scaling_factor,
-          .num_groups = wanted.num_groups,
-          .group_top_k = wanted.group_topk,
-          .aux_loss = wanted.aux_loss_coeff,
-          .z_loss = wanted.z_loss_coeff};
+                                options.num_groups));
+  require_in("group_topk", options.group_top_k, 1, options.num_groups);
+  require_in("topk", options.top_k, 1, num_experts / options.num_groups * options.group_top_k);
+  return options;
 }
 
 ops::SoftmaxOrder softmax_order(bool use_pre_softmax) {
@@ -68,8 +50,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> router(const Tensor& logits_T
     input.bias_E = checked(*bias_E, {"router", "bias", Kind::kStatistics, {num_experts}}).to(logits_TE.scalar_type());
   }
   const ops::RouterOptions options =
-      router_options(logits_TE, {top_k, score_function, softmax_order(use_pre_softmax), scaling_factor, num_groups,
-                                 group_topk, aux_loss_coeff, z_loss_coeff});
+      checked_options(logits_TE.size(1), {.top_k = top_k,
+                                          .score_function = score_function_of(score_function),
+                                          .softmax_order = softmax_order(use_pre_softmax),
+                                          .scaling_factor = scaling_factor,
+                                          .num_groups = num_groups,
+                                          .group_top_k = group_topk,
+                                          .aux_loss = aux_loss_coeff,
+                                          .z_loss = z_loss_coeff});
   const auto values = input.logits_TE.options();
   ops::RouterOutput output{.index_TK = at::empty({num_tokens, top_k}, values.dtype(at::kInt)),
                            .prob_TK = at::empty({num_tokens, top_k}, values),
@@ -89,8 +77,14 @@ Tensor router_backward(const std::optional<Tensor>& dprob_TK, const std::optiona
   const ops::RouterInput input{.logits_TE =
                                    checked(logits_TE, {"router_backward", "logits", Kind::kStatistics, {-1, -1}})};
   const ops::RouterOptions options =
-      router_options(logits_TE, {top_k, score_function, softmax_order(use_pre_softmax), scaling_factor, num_groups,
-                                 group_topk, aux_loss_coeff, z_loss_coeff});
+      checked_options(logits_TE.size(1), {.top_k = top_k,
+                                          .score_function = score_function_of(score_function),
+                                          .softmax_order = softmax_order(use_pre_softmax),
+                                          .scaling_factor = scaling_factor,
+                                          .num_groups = num_groups,
+                                          .group_top_k = group_topk,
+                                          .aux_loss = aux_loss_coeff,
+                                          .z_loss = z_loss_coeff});
   ops::RouterOutput output{.index_TK = index_TK.contiguous(), .prob_TK = prob_TK.contiguous()};
   if (options.has_balance_loss()) output.slope_GE = slope_GE.contiguous();
   Tensor dlogits_TE = at::zeros_like(input.logits_TE);

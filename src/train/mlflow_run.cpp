@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "train/log_lines.hpp"
 
 namespace primus::train {
 namespace {
@@ -120,14 +121,6 @@ std::string experiment_id(const fs::path& store, const std::string& name) {
   return id;
 }
 
-void append(const fs::path& path, const std::string& line) {
-  make_folder(path.parent_path());
-  std::ofstream out(path, std::ios::app);
-  out << line;
-  out.flush();
-  if (!out) throw UserError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
-}
-
 }  // namespace
 
 MlflowRun::MlflowRun(MlflowNames names, const fs::path& id_file, std::int64_t last_step) : names_(std::move(names)) {
@@ -198,7 +191,9 @@ void MlflowRun::metric(const std::string& key, double value, std::int64_t step) 
   const std::string text = std::isnan(value)   ? "nan"
                            : std::isinf(value) ? (value > 0 ? "inf" : "-inf")
                                                : fmt::format("{}", value);
-  append(folder_ / "metrics" / allowed_name(key), fmt::format("{} {} {}\n", now_ms(), text, step));
+  const fs::path series = folder_ / "metrics" / allowed_name(key);
+  make_folder(series.parent_path());  // a name with a slash lies deeper
+  append_to_file(series, fmt::format("{} {} {}\n", now_ms(), text, step));
 }
 
 void MlflowRun::artifact(const fs::path& file, const std::string& folder) const {

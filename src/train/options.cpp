@@ -10,6 +10,7 @@
 #include "config/tokenizer_facts.hpp"
 #include "data/blended_dataset.hpp"
 #include "data/tokenizer.hpp"
+#include "train/rejected_results.hpp"
 
 namespace primus::train {
 namespace {
@@ -163,6 +164,11 @@ RunOptions run_options(const config::Experiment& experiment) {
   const auto samples = experiment.get_optional_int("train_samples");
   options.train_iters = samples ? options.batch_sizes.steps_of(*samples) : experiment.get_int("train_iters");
   options.passed_over = integers(experiment, "iterations_to_skip");
+  options.rejected_results = experiment.get_optional_string("result_rejected_tracker_filename");
+  if (options.rejected_results) {
+    const std::vector<std::int64_t> again = rejected_again(*options.rejected_results);
+    options.passed_over.insert(options.passed_over.end(), again.begin(), again.end());
+  }
   options.phases = phase_ends(experiment);
   options.kind = experiment.get_bool("skip_train") ? RunKind::kEvaluation : RunKind::kTraining;
   options.evaluation = evaluation_options(experiment);

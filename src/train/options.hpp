@@ -44,9 +44,10 @@ struct RunOptions {
   std::int64_t global_batch_size = 0;
   std::int64_t micro_batch_size = 0;
   std::int64_t seq_length = 0;
-  BatchSizes batch_sizes;                 // of the steps; global_batch_size is the last
-  std::vector<std::int64_t> passed_over;  // steps, counted from 0, whose data is left out
-  std::vector<std::int64_t> phases;       // last steps of phases, each with data of its own, ascending
+  BatchSizes batch_sizes;                       // of the steps; global_batch_size is the last
+  std::vector<std::int64_t> passed_over;        // steps, counted from 0, whose data is left out
+  std::optional<std::string> rejected_results;  // file that lists rejected results; it adds to passed_over
+  std::vector<std::int64_t> phases;             // last steps of phases, each with data of its own, ascending
   RunKind kind = RunKind::kTraining;
   EvaluationOptions evaluation;
   std::vector<ValidationSet> validation_sets;  // empty: all held-out data as one

@@ -10,25 +10,17 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "train/log_lines.hpp"
 
 namespace primus::train {
 namespace {
 
-constexpr const char* kTime = "%Y-%m-%d %H:%M:%S";
 constexpr const char* kStarting = "Starting job";
 constexpr const char* kSaved = "Saved checkpoint";
 
-std::string time_text(std::time_t time) {
-  std::tm local{};
-  ::localtime_r(&time, &local);
-  char text[32];
-  std::strftime(text, sizeof text, kTime, &local);
-  return text;
-}
-
 std::time_t time_of(const std::string& text) {
   std::tm local{};
-  if (::strptime(text.c_str(), kTime, &local) == nullptr) return 0;
+  if (::strptime(text.c_str(), kTimeFormat, &local) == nullptr) return 0;
   local.tm_isdst = -1;
   return std::mktime(&local);
 }
@@ -88,10 +80,8 @@ void ProgressLog::saved_beside(std::int64_t iteration, std::time_t now) const {
 
 void ProgressLog::add(const std::string& text, std::time_t now) const {
   const char* job = std::getenv("SLURM_JOB_ID");
-  std::ofstream out(path_, std::ios::app);
-  out << fmt::format("{}\tJob ID: {}\t# GPUs: {}\t{}\n", time_text(now), job != nullptr ? job : "", num_devices_, text);
-  out.flush();
-  if (!out) throw UserError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)));
+  append_to_file(path_, fmt::format("{}\tJob ID: {}\t# GPUs: {}\t{}\n", time_text(now), job != nullptr ? job : "",
+                                    num_devices_, text));
 }
 
 }  // namespace primus::train

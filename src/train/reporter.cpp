@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "train/log_lines.hpp"
 
 namespace primus::train {
 namespace {
@@ -60,12 +61,7 @@ std::ofstream open_for(const std::string& path, std::ios::openmode mode) {
 }
 
 std::string time_stamp() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char text[32];
-  std::strftime(text, sizeof(text), "[%Y-%m-%d %H:%M:%S]", &local);
-  return text;
+  return fmt::format("[{}]", time_text(std::time(nullptr)));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "train/log_lines.hpp"
 #include "train/state_tensors.hpp"
 
 namespace primus::train {
@@ -128,9 +129,7 @@ void RoutingTrace::routing(const nn::Routing& routing) {
 
 void RoutingTrace::flush(File& file) {
   if (file.added.empty()) return;
-  std::ofstream out(file.path, std::ios::binary | std::ios::app);
-  out << file.added << std::flush;
-  if (!out) throw UserError(fmt::format("{}: cannot be written: {}", file.path.string(), std::strerror(errno)));
+  append_to_file(file.path, file.added);
   file.num_bytes += std::ssize(file.added);
   file.added.clear();
 }

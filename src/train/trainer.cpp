@@ -471,6 +471,16 @@ void Trainer::report_rerun(Reporter& reporter, const engine::RerunVerdict& verdi
   is_same ? reporter.message(text) : reporter.alarm(text);
 }
 
+void Trainer::list_rejected(const engine::StepResult& result, std::int64_t iteration, const std::string& why) const {
+  if (!rejected_results_ || why.empty()) return;
+  RejectedResult rejected{.step = iteration - 1, .device = device_.str(), .result = result.loss, .message = why};
+  if (result.rerun) {
+    const bool is_same = result.rerun->kind == engine::RerunVerdict::Kind::kSame;
+    rejected.rejection = is_same ? Rejection::kSameAgain : Rejection::kDifferentAgain;
+  }
+  rejected_results_->add(rejected, std::time(nullptr));
+}
+
 bool Trainer::is_evaluation_due(std::int64_t iteration) const {
   return options_.eval_interval && iteration % *options_.eval_interval == 0 &&
          iteration >= options_.evaluation.first_iteration;
@@ -483,10 +493,18 @@ void Trainer::settle(Reporter& reporter, Progress& progress, std::optional<EndOf
   const std::int64_t iteration = step.iteration;
   RunSummary& summary = progress.summary;
   if (result.rerun) report_rerun(reporter, *result.rerun, iteration);
-  if (result.outcome != engine::StepOutcome::kUpdated) report_nonfinite(reporter, result, iteration);
+  if (result.rerun) list_rejected(result, iteration, result.rerun->why);
+  if (result.outcome != engine::StepOutcome::kUpdated) {
+    // What falls with the loss scale was nobody's fault; what was computed again is listed.
+    const bool is_listed = result.outcome == engine::StepOutcome::kSkippedOverflow || result.rerun;
+    list_rejected(result, iteration, is_listed ? "" : result.nonfinite);
+    report_nonfinite(reporter, result, iteration);
+  }
   if (options_.step.rerun.mode == engine::RerunMode::kDisabled) {
-    if (const auto jump = outlier(result.loss, result.grad_norm))
+    if (const auto jump = outlier(result.loss, result.grad_norm)) {
+      list_rejected(result, iteration, *jump);
       reporter.alarm(fmt::format(" iteration {}: {}", iteration, *jump));
+    }
   }
   // A step that was begun behind another one takes the time from that one's end.
   const Interval this_step = interval_of(result, seconds_since(std::max(step.start, settled_)), step.batch_size);
@@ -536,6 +554,7 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
 RunSummary Trainer::run(Reporter& reporter) {
   if (options_.kind == RunKind::kEvaluation) return run_evaluation(reporter);
   open_meter(reporter);
+  if (options_.rejected_results) rejected_results_ = std::make_unique<RejectedResults>(*options_.rejected_results);
   open_progress_file(reporter);
   Progress progress;
   progress.interval = start_.position.log_interval;

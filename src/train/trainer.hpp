@@ -13,6 +13,7 @@
 #include "train/outlier_watch.hpp"
 #include "train/profiler.hpp"
 #include "train/progress_log.hpp"
+#include "train/rejected_results.hpp"
 #include "train/reporter.hpp"
 #include "train/saver.hpp"
 #include "train/start.hpp"
@@ -100,6 +101,8 @@ class Trainer {
   /// What jumps in a loss and a gradient norm, if anything is to be told.
   std::optional<std::string> outlier(double loss, double grad_norm);
   void report_rerun(Reporter& reporter, const engine::RerunVerdict& verdict, std::int64_t iteration) const;
+  /// Into the file of rejected results, if there is one. `why` is empty where nothing was wrong.
+  void list_rejected(const engine::StepResult& result, std::int64_t iteration, const std::string& why) const;
   /// Nothing if a signal came in between.
   std::optional<EvaluationRecord> evaluate(HeldOut& held_out, std::int64_t iteration, std::int64_t consumed_samples);
   /// All held-out sets, and with several their mean. Nothing if a signal came in between.
@@ -127,6 +130,7 @@ class Trainer {
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Saver> short_lived_;
   std::unique_ptr<ProgressLog> progress_file_;
+  std::unique_ptr<RejectedResults> rejected_results_;
   std::unique_ptr<EnergyMeter> meter_;
   Energy energy_;
   std::unique_ptr<nn::ParameterStore> parameters_;

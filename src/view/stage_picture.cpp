@@ -100,7 +100,7 @@ class Picture {
     for (std::size_t i = 0; i < picture_.rows.size(); ++i) {
       draw_row(picture_.rows[i], kTop + pitch_ * static_cast<double>(i));
     }
-    draw_column("parameters", &StageRow::parameters, bars_);
+    draw_column("parameters of one rank", &StageRow::parameters, bars_);
     draw_column("FLOPs a token", &StageRow::flops, bars_ + kBarRoom);
     return svg_ + "</svg>\n";
   }

@@ -176,6 +176,15 @@ TEST(ConfigCheck, ALineEachAndTwoIfOneFails) {
   EXPECT_TRUE(json["files"][1]["ok"]);
 }
 
+TEST(ConfigCheck, OverridesAreOfEveryFile) {
+  EXPECT_EQ(config({"check", kQuickstart, kLite, "--train_iters", "5"}).code, 0);
+  const ProgramResult result = config({"check", kQuickstart, kLite, "--lrr", "3"});
+  EXPECT_EQ(result.code, 2);
+  expect_holds(result.out, {"--lrr: unknown key; did you mean 'lr'?", "2 checked, 2 failed\n"});
+  EXPECT_EQ(config({"check", "--", kQuickstart}).code, 0);
+  expect_holds(config({"check", "--lr", "3"}).err, {"no experiment is named"});
+}
+
 TEST(ConfigCheck, AsATrainRefusesPlannedKeys) {
   const test::TestFolder folder;
   const std::string planned = folder.write(
@@ -212,6 +221,9 @@ TEST(ConfigExplain, Refusals) {
   EXPECT_EQ(config({"explain", "lrr"}).err, "error: command line: lrr: unknown key; did you mean 'lr'?\n");
   EXPECT_EQ(config({"explain", "use_turbo_grouped_mlp"}).err,
             "error: command line: use_turbo_grouped_mlp: this key was removed; write use_turbo_grouped_gemm instead\n");
+  expect_holds(config({"explain", "lora.foo"}).err, {"unknown entry of lora (expected one of enabled, dim, "});
+  expect_holds(config({"params", "--preset", "mixtral"}).err, {"did you mean 'mixtral_8x7B_v0.1.yaml'?"});
+  expect_holds(config({"params", kQuickstart}).err, {"write --config " + kQuickstart});
   EXPECT_EQ(config({"explain", "lr", "--lr", "3"}).code, 2);
   EXPECT_EQ(config({"explain"}).code, 2);
 }
@@ -296,9 +308,10 @@ TEST(ConfigDiff, WhatNamesTheRunHasAnOriginToo) {
 TEST(ConfigExplain, WhatNamesTheRun) {
   const ProgramResult result = config({"explain", "--exp-name", "--config", kQuickstart, "--exp_name", "other"});
   EXPECT_EQ(result.code, 0) << result.err;
-  expect_holds(result.out, {"exp_name\n  meaning", "default    none: it must be written\n", "values     text\n",
-                            "value      other\n", "set by     command line\n",
-                            "overrode   deepseek_v2_tiny (experiment, " + kQuickstart + ":"});
+  expect_holds(result.out,
+               {"exp_name\n  meaning", "default    none: it must be written\n", "values     text\n",
+                "value      other\n", "set by     command line\n", "overrode   deepseek_v2_tiny (experiment, ",
+                "examples/quickstart/deepseek_v2_tiny.yaml:"});  // from where the test stands, if within
   const Json json = json_of({"explain", "exp_name", "--config", kQuickstart});
   EXPECT_EQ(json["required"], true);
   EXPECT_FALSE(json.contains("default"));

@@ -1,6 +1,8 @@
 // Launcher file, hooks, patches, log file, and what slurm and container would run.
 #include <gtest/gtest.h>
+
 #include <sys/stat.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -79,6 +81,9 @@ TEST_F(Launcher, FileWithFaults) {
   const ProgramResult experiment = train({"--config", kQuickstart});
   EXPECT_EQ(experiment.code, 2);
   expect_holds(experiment.err, {"this is an experiment, not a launcher file"});
+  // Also where the command then has none.
+  expect_holds(run({"--config", kQuickstart, "train", "pretrain", "--lr", "1"}).err,
+               {"this is an experiment, not a launcher file"});
   const std::string yaml = folder_.write("broken.yaml", "main: [\n");
   expect_holds(train({"--config", yaml}).err, {"not valid YAML"});
   // Commands that only look at a configuration are not held up by it.
@@ -146,11 +151,28 @@ TEST_F(Launcher, AHookMayStopTheRunAndOthersRunAfterIt) {
   hook("after/report.sh", "exit 3\n");
   const ProgramResult failed = train({});
   EXPECT_EQ(failed.code, 1);
-  expect_holds(failed.err, {"failed with exit code 3; the command itself had ended"});
+  expect_holds(failed.err, {"failed with exit code 3; the command itself had ended with exit code 0"});
   std::filesystem::remove(folder_.path() / "started");
   hook("10_skip.sh", "echo env.PRIMUS_SKIP_MAIN_LAUNCH=1\n");
   EXPECT_EQ(train({}).code, 0);
   EXPECT_FALSE(has_started());
+}
+
+// A script behind the command adds to what is told of it, and never stands in its place.
+TEST_F(Launcher, AFailingScriptBehindTheRunKeepsTheRunsOutcome) {
+  const nlohmann::json whole = nlohmann::json::parse(train({"--format", "json"}).out);
+  hook("after/10_bad.sh", "exit 3\n");
+  hook("after/20_other.sh", "touch other_ran\n");
+  const ProgramResult result = train({"--format", "json"});
+  EXPECT_EQ(result.code, 1);
+  const nlohmann::json json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_EQ(json["exit_code"], 1);
+  EXPECT_EQ(json["command_exit_code"], 0);
+  ASSERT_EQ(json["problems"].size(), 1U);
+  expect_holds(json["problems"][0]["text"], {"10_bad.sh failed with exit code 3"});
+  for (const auto& [name, value] : whole.items()) EXPECT_TRUE(json.contains(name)) << name;
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "other_ran"));
 }
 
 TEST_F(Launcher, PatchesRunBehindHooksAndMaySkipThemselves) {

@@ -47,6 +47,15 @@ TEST(ProjectionMemory, BareAndBehindDirectAreTheSame) {
   EXPECT_EQ(direct.out, bare.out);
 }
 
+TEST(ProjectionMemory, TheNumberOfProcessesIsItsWorld) {
+  const ProgramResult result =
+      run_program({"direct", "--nproc", "16", "--", "projection", "memory", "--config", kLite});
+  EXPECT_EQ(result.err, "");
+  expect_holds(result.out, {"16 ranks (--nproc)"});
+  expect_holds(run_program({"direct", "--nproc", "16", "--", "config", "keys", "lr"}).err,
+               {"--nproc has no effect: config starts no worker"});
+}
+
 TEST(ProjectionMemory, AsJsonEverythingAddsUp) {
   const Json json = json_of(with(kMemory1T, {"--hbm", "192GiB"}));
   EXPECT_EQ(json["ranks"].size(), 24U);
@@ -118,12 +127,12 @@ TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
   const std::string page = read_file(file);
   expect_holds(page, {"<!DOCTYPE html>", "<svg", "prefers-color-scheme: dark", "rank 23", "MI300X",
                       "Largest contributors", "activations: experts", "What would help", "--context_parallel_size 2",
-                      "fits barely: ", "largest: pipeline rank 0"});
+                      "does not fit: 192.1 of 192.0 GiB", "largest: pipeline rank 0"});
   // A rank, or all of them, are told on a page as in text.
   EXPECT_EQ(run_program(with(kMemory1T, {"--rank", "767", "--out", file})).code, 0);
   expect_holds(read_file(file), {"rank 767: tensor 0, context 0, data 31, pipeline 23"});
   expect_holds(run_program(with(kMemory1T, {"--hbm", "140GiB"})).out,
-               {"does not fit: 192.0 of 140.0 GiB on a device, 52.0 GiB too much"});
+               {"does not fit: 192.1 of 140.0 GiB on a device, 52.1 GiB too much"});
   EXPECT_EQ(run_program(with(kMemory1T, {"--all-ranks", "--out", file})).code, 0);
   expect_holds(read_file(file), {">rank 767<"});
   for (const char* reference : {"src=", "href=", "@import", "url("}) {
@@ -237,6 +246,103 @@ TEST(ProjectionCompare, ARowALayoutWithWhatIsNotLegal) {
   EXPECT_EQ(two["layouts"][0]["layout"], "deepseek_v2_lite-pretrain-baseline");
 }
 
+TEST(ProjectionCompare, EveryRowSaysOnHowManyRanks) {
+  const Json json = json_of({"projection", "compare", kLite, "--sweep", "ep=8,16"});
+  EXPECT_EQ(json["layouts"][0]["world_size"], 8);
+  EXPECT_EQ(json["layouts"][1]["world_size"], 16);
+  const ProgramResult text = run_program({"projection", "compare", kLite, "--sweep", "ep=8,16"});
+  expect_holds(text.out, {"ranks"});
+  const ProgramResult csv = run_program({"projection", "compare", kLite, "--sweep", "ep=8,16", "--format", "csv"});
+  expect_holds(csv.out, {"layout,legal,world_size,", "ep 16,yes,16,"});
+}
+
+// What one command says of an experiment is what the other says of it.
+TEST(ProjectionCompare, EveryAccountingGivesWhatMemoryGives) {
+  for (const std::string accounting : {"blog", "primus", "ours"}) {
+    const Words options = {"--world-size", "768", "--accounting", accounting, "--gpu", "MI300X"};
+    const Json memory = json_of(with({"projection", "memory", "--config", k1T}, options));
+    const Json row = json_of(with({"projection", "compare", k1T}, options))["layouts"][0];
+    EXPECT_EQ(row["fits"], memory["fits"]) << accounting;
+    if (accounting == "ours") {
+      EXPECT_EQ(row["largest"]["total_bytes"], memory["largest"]["total_bytes"]);
+    } else if (accounting == "blog") {
+      for (const char* field : {"parameter_bytes", "gradient_bytes", "main_parameter_bytes", "moment_bytes",
+                                "activation_bytes", "total_bytes"})
+        EXPECT_EQ(row[field], memory[field]) << field;
+    } else {
+      double most = 0.0;
+      for (const Json& rank : memory["ranks"]) most = std::max(most, rank["total_bytes"].get<double>());
+      EXPECT_EQ(row["total_bytes"], most);
+    }
+    for (const char* format : {"text", "csv", "html"}) {
+      const ProgramResult result =
+          run_program(with(with({"projection", "compare", k1T}, options), {"--format", format}));
+      EXPECT_EQ(result.code, 0) << accounting << " " << format << result.err;
+      expect_holds(result.out, {"total"});
+    }
+  }
+}
+
+TEST(ProjectionCompare, WritesAFileByItsEnding) {
+  const test::TestFolder folder;
+  for (const char* name : {"a.txt", "a.csv", "a.json", "a.html"}) {
+    const std::string file = (folder.path() / name).string();
+    const ProgramResult result = run_program({"projection", "compare", kLite, "--sweep", "cp=1,2,3", "--out", file});
+    EXPECT_EQ(result.out, "wrote " + file + "\n") << result.err;
+    EXPECT_GT(std::filesystem::file_size(file), 100U);
+  }
+  const ProgramResult over = run_program({"projection", "compare", kLite, "--format", "csv", "--out", kLite});
+  EXPECT_EQ(over.code, 2);
+  expect_holds(over.err, {"would be written over"});
+}
+
+TEST(ProjectionCompare, WrongInputIsToldWithAWayOut) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--config", kLite}, "files stand without an option: compare "},
+      {{kLite, "nowhere.yaml"}, "nowhere.yaml: file 'nowhere.yaml' does not exist"},
+      {{kLite, "--sweep", "cp=1,2", "--context_parallel_size", "4"}, "--context_parallel_size: is swept"},
+      {{kLite, "--sweep", "pipeline_model_parallel_layout=Et*13|t*14,L,Et*14|t*13,L"}, "stands in quotation marks"},
+      {{kLite, "--accounting", "blog", "--imbalance", "2"}, "--imbalance: --accounting blog knows no such thing"},
+  };
+  for (const auto& [words, text] : cases) {
+    const ProgramResult result = run_program(with({"projection", "compare"}, words));
+    EXPECT_EQ(result.code, 2) << text;
+    expect_holds(result.err, {text});
+  }
+}
+
+TEST(ProjectionMemory, OptionsOfTheOriginalSayWhatStandsInTheirPlace) {
+  for (const std::string option : {"--pipeline-schedule-algorithm", "--memory-mode", "--memory-safety-margin",
+                                   "--target-nodes", "--benchmark-gpus", "--save-benchmark", "--load-benchmark"}) {
+    const ProgramResult result = run_program({"projection", "memory", "--config", kLite, option, "x"});
+    EXPECT_EQ(result.code, 2);
+    expect_holds(result.err, {option + ": no option of projection memory; "});
+  }
+  expect_holds(run_program({"projection", "both", "--config", kLite}).err, {"planned for a later release"});
+}
+
+TEST(ProjectionMemory, SaysWhatEachOptimizerHolds) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"adam", "fp32 masters, fp32 moments;"},
+      {"sgd", "fp32 masters, fp32 momentum;"},
+      {"lion", "fp32 masters, fp32 momentum;"},
+      {"muon", "fp32 momentum of matrices, fp32 moments of the rest;"}};
+  for (const auto& [optimizer, text] : cases) {
+    expect_holds(run_program({"projection", "memory", "--config", kLite, "--optimizer", optimizer}).out, {text});
+  }
+}
+
+// Weights over parameters are the bytes of one, or a line says which rank holds more and why.
+TEST(ProjectionMemory, NamesTheRanksThatHoldTheEmbeddingAgain) {
+  const std::string v3 = kExamples + "/megatron/configs/MI355X/deepseek_v3-BF16-pretrain.yaml";
+  expect_holds(run_program({"projection", "memory", "--config", v3}).out,
+               {"pipeline rank 15 holds the word embedding again: "});
+  expect_holds(run_program({"view", "layout", "--config", v3}).out,
+               {"held again, in no rank's number: the word embedding, on rank 15"});
+  const ProgramResult plain = run_program(kMemory1T);
+  EXPECT_EQ(plain.out.find("holds the word embedding again"), std::string::npos);
+}
+
 TEST(ProjectionCompare, FilesOfOneNameAreToldApart) {
   const std::string mi300x = kExamples + "/megatron/configs/MI300X/deepseek_v2-BF16-pretrain.yaml";
   const std::string mi355x = kExamples + "/megatron/configs/MI355X/deepseek_v2-BF16-pretrain.yaml";
@@ -253,7 +359,10 @@ TEST(ViewLayout, EveryLayerOnceAndSharesThatAddUp) {
     for (const Json& chunk : rank["chunks"]) layers += chunk["layers"].get<int>();
   }
   EXPECT_EQ(layers, 96);
+  expect_holds(run_program({"view", "layout", "--config", k1T}).out,
+               {"Et|(t|)*94t,L\n", "parameters are those of one rank of a stage; the model has "});
   const Json params = Json::parse(run_program({"config", "params", "--config", k1T, "--format", "json"}).out);
+  EXPECT_EQ(json["parameters"], params["total"]);
   std::int64_t flops = 0;
   for (const Json& rank : json["ranks"]) flops += rank["flops_per_token"].get<std::int64_t>();
   EXPECT_EQ(flops, params["flops_per_token"].get<std::int64_t>());

@@ -24,9 +24,10 @@ void fill_gradients(nn::ParameterStore& parameters, std::mt19937_64& generator) 
 }
 
 double norm_of(const nn::ParameterStore& parameters) {
-  at::Tensor square_sum_1 = test::poisoned({1}, at::kDouble);
+  // It adds to what products have summed already.
+  at::Tensor square_sum_1 = at::full({1}, 2.5, at::kDouble);
   global_gradient_square_sum(parameters, comm::Groups::single(), square_sum_1);
-  return std::sqrt(square_sum_1.item<double>());
+  return std::sqrt(square_sum_1.item<double>() - 2.5);
 }
 
 TEST(Gradients, NormIsThatOfAllElementsInARow) {

@@ -110,6 +110,9 @@ const std::vector<Dimension>& table() {
           {"sigmoid, groups, expert bias", [](Combination& s) { sigmoid(s); }},
           {"sigmoid, quantile rule", [](Combination& s) { sigmoid(s); router(s).num_groups = router(s).group_top_k = std::nullopt; router(s).quantile_rule = model::QuantileRule{}; }},
           {"capacity", [](Combination& s) { router(s).capacity = model::ExpertCapacity{.factor = 1.0}; }},
+          {"capacity by position, padded", [](Combination& s) { router(s).capacity = model::ExpertCapacity{.factor = 1.5, .drop = model::ExpertCapacity::Drop::kPosition, .free_rows = model::ExpertCapacity::FreeRows::kKept}; }},
+          {"Sinkhorn", [](Combination& s) { router(s).assignment = model::RouterSpec::Assignment::kSinkhorn; }},
+          {"quantiles, bounded logits", [](Combination& s) { router(s).assignment = model::RouterSpec::Assignment::kQuantile; router(s).logit_softcap = 3.0; }},
           {"forced balance", [](Combination& s) { router(s).balance = model::RouterSpec::Balance::kForced; }},
           {"no shared expert", [](Combination& s) { s.spec.moe->shared_ffn_hidden_size = 0; }}}},
       {"attention", {
@@ -119,6 +122,8 @@ const std::vector<Dimension>& table() {
           {"mha", [](Combination& s) { gqa(s, 4); }},
           {"gqa, norms, biases, gate", [](Combination& s) { gqa(s, 2); decorate(s); }},
           {"mha, window, sinks", [](Combination& s) { gqa(s, 4); s.spec.windows = {3, 0, 3, 0}; s.spec.sinks = model::Part::kPresent; }},
+          {"gqa, norms without weights, zero sink, learnt positions", [](Combination& s) { gqa(s, 2); std::get<model::GqaSpec>(s.spec.attention).qk_unit_norms = model::Part::kPresent;
+              s.spec.zero_sink = model::Part::kPresent; s.spec.num_learned_positions = 13; }},
           {"mla, softcap, plain layers", [](Combination& s) { mla(s, 5); s.spec.attention_softcap = 2.0;
               s.spec.rotated_layers = {model::Part::kPresent, model::Part::kAbsent, model::Part::kPresent, model::Part::kAbsent}; }}}},
       {"mlp", {
@@ -129,6 +134,7 @@ const std::vector<Dimension>& table() {
           {"gated shared expert", [](Combination& s) { s.spec.moe->shared_gate = model::Part::kPresent; }},
           {"flat unit, alternating halves", [](Combination& s) { s.spec.activation = {.function = model::ActivationSpec::Function::kSitu, .clamp = {}, .situ_beta = 2.0, .situ_linear_beta = 4.0};
               s.spec.moe->glu_interleave = 3; s.spec.moe->shared_glu_interleave = 5; }},
+          {"probabilities on the input", [](Combination& s) { s.spec.moe->probabilities_on = model::MoeSpec::ProbabilitiesOn::kInput; }},
           {"latent experts", [](Combination& s) { s.spec.moe->latent = model::LatentExpertSpec{.size = 7, .norm = model::Part::kPresent}; }}}},
       {"numerics", {
           {"plain", [](Combination&) {}},
@@ -296,10 +302,11 @@ TEST_P(OptionMatrix, MicroBatchesAgree) {
   Combination setup = setup_of(row());
   setup.step.policy = model::float64_policy();
   setup.step.loss_scale = {};
-  // These are defined per micro-batch (decision 12), and so is forced balance.
+  // These are defined per micro-batch (decision 12), and so are forced balance and what is chosen over all its tokens.
   router(setup).losses.aux = router(setup).losses.global_aux = 0.0;
   router(setup).capacity.reset();
   router(setup).balance = model::RouterSpec::Balance::kLearnt;
+  router(setup).assignment = model::RouterSpec::Assignment::kTopK;
   const Data batch = data(setup.spec, 4);
   setup.step.micro_batch.num_sequences = 4;
   Rig whole(setup.spec, setup.step, setup.optimizer);

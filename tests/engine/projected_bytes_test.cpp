@@ -26,7 +26,8 @@ projection::MemoryInputs inputs_of(const Configuration& c, int num_micro_batches
           .grid = layout::RankGrid({}),
           .stages = layout::StageLayout(config::balanced_layout(c.spec.num_layers(), c.spec.num_mtp_layers, 1), 1,
                                         layout::StagePlacement::kRoundRobin),
-          .schedule = {.num_micro_batches = num_micro_batches}};
+          .schedule = {.num_micro_batches = num_micro_batches},
+          .scratch = {}};
 }
 
 class ProjectedBytes : public ::testing::TestWithParam<int> {
@@ -93,8 +94,9 @@ TEST_P(ProjectedBytes, AreHeldByKindOfActivation) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, ProjectedBytes, ::testing::Range(0, 40));
 
-/// The working set is an estimate from the layers' code. The model is so large that what a CPU's products pack for
-/// themselves, whatever the sizes, is a small part.
+/// The working set, with what a CPU's ops take for themselves. pass_bytes_test.cpp shows the parts, to the byte; here
+/// the step's own tensors (its micro-batch, sums) come on top, and products that the router's counts decide are a
+/// bound.
 TEST(ProjectedWorkingSet, IsOfTheSizeThatAStepNeeds) {
   ops::install_allocator();
   for (const std::int64_t top_k : {1, 2, 4, 8}) {
@@ -120,10 +122,12 @@ TEST(ProjectedWorkingSet, IsOfTheSizeThatAStepNeeds) {
     const ops::MemoryReport before = ops::memory_report();
     ops::reset_peak();
     rig.step(data, c.step.micro_batch.num_sequences, 1e-3);
-    const std::int64_t needed = ops::memory_report().workspace_peak_bytes - before.held(ops::MemoryTag::kWorkspace);
-    const std::int64_t estimate = projected.bytes(Category::kDispatch) + projected.bytes(Category::kWorkingSet);
-    EXPECT_LE(needed, 1.25 * static_cast<double>(estimate)) << top_k;
-    EXPECT_GE(needed, 0.75 * static_cast<double>(estimate)) << top_k;
+    const ops::MemoryReport after = ops::memory_report();
+    const std::int64_t needed =
+        after.workspace_peak_bytes - before.held(ops::MemoryTag::kWorkspace) + after.scratch_peak_bytes;
+    const std::int64_t declared = projected.bytes(Category::kDispatch) + projected.bytes(Category::kWorkingSet);
+    EXPECT_LE(needed, 1.02 * static_cast<double>(declared)) << top_k;
+    EXPECT_GE(needed, 0.9 * static_cast<double>(declared)) << top_k;
   }
 }
 

@@ -6,6 +6,39 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# A run of seconds; {folder} is its workspace, further overrides may follow.
+TINY_EXPERIMENT = """work_group: t
+user_name: me
+exp_name: run
+workspace: {folder}
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: deepseek_v2_tiny.yaml
+    overrides:
+      mock_data: true
+      vocab_size: 200
+      num_layers: 2
+      moe_layer_freq: ([0]*1+[1]*1)
+      hidden_size: 32
+      ffn_hidden_size: 48
+      num_attention_heads: 2
+      kv_lora_rank: 16
+      num_experts: 4
+      moe_ffn_hidden_size: 24
+      moe_shared_expert_intermediate_size: 24
+      seq_length: 32
+      max_position_embeddings: 32
+      micro_batch_size: 2
+      global_batch_size: 4
+      train_iters: 10
+      eval_iters: 1
+      eval_interval: 5
+      log_interval: 1
+      bf16: false
+      lr: 5.0e-3
+"""
 SKIPPED = 77  # what ctest takes as "skipped"
 
 

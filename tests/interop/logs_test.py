@@ -9,45 +9,14 @@ import pathlib
 import sys
 import tempfile
 
-from command import Checks, run, skip
+from command import TINY_EXPERIMENT, Checks, run, skip
 
 try:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 except ImportError:
     skip("the tensorboard package is not installed")
 
-EXPERIMENT = """work_group: t
-user_name: t
-exp_name: run
-workspace: {folder}
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: deepseek_v2_tiny.yaml
-    overrides:
-      mock_data: true
-      vocab_size: 200
-      num_layers: 2
-      moe_layer_freq: ([0]*1+[1]*1)
-      hidden_size: 32
-      ffn_hidden_size: 48
-      num_attention_heads: 2
-      kv_lora_rank: 16
-      num_experts: 4
-      moe_ffn_hidden_size: 24
-      moe_shared_expert_intermediate_size: 24
-      seq_length: 32
-      max_position_embeddings: 32
-      micro_batch_size: 2
-      global_batch_size: 4
-      train_iters: 10
-      eval_iters: 1
-      eval_interval: 5
-      log_interval: 1
-      bf16: false
-      lr: 5.0e-3
-      disable_tensorboard: false
+EXPERIMENT = TINY_EXPERIMENT + """      disable_tensorboard: false
       log_batch_size_to_tensorboard: true
       log_validation_ppl_to_tensorboard: true
       log_memory_to_tensorboard: true
@@ -70,7 +39,7 @@ def main():
         words = ("direct", "--", "train", "pretrain", "--config", work / "experiment.yaml", "--device", "cpu")
         run(*words, "--exit_interval", "5")
         run(*words)
-        folder = work / "t/t/run"
+        folder = work / "t/me/run"
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         steps = [each for each in records if "lm_loss" in each]
         evaluations = [each for each in records if "eval_loss" in each]

@@ -8,7 +8,7 @@ import pathlib
 import sys
 import tempfile
 
-from command import Checks, run, skip
+from command import TINY_EXPERIMENT, Checks, run, skip
 
 # Its newer releases read their own files only when they are told to.
 os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
@@ -18,38 +18,7 @@ try:
 except ImportError:
     skip("the mlflow package is not installed (mlflow-skinny is enough)")
 
-EXPERIMENT = """work_group: t
-user_name: me
-exp_name: run
-workspace: {folder}
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: deepseek_v2_tiny.yaml
-    overrides:
-      mock_data: true
-      vocab_size: 200
-      num_layers: 2
-      moe_layer_freq: ([0]*1+[1]*1)
-      hidden_size: 32
-      ffn_hidden_size: 48
-      num_attention_heads: 2
-      kv_lora_rank: 16
-      num_experts: 4
-      moe_ffn_hidden_size: 24
-      moe_shared_expert_intermediate_size: 24
-      seq_length: 32
-      max_position_embeddings: 32
-      micro_batch_size: 2
-      global_batch_size: 4
-      train_iters: 10
-      eval_iters: 1
-      eval_interval: 5
-      log_interval: 1
-      bf16: false
-      lr: 5.0e-3
-      disable_mlflow: false
+EXPERIMENT = TINY_EXPERIMENT + """      disable_mlflow: false
       mlflow_experiment_name: "one: #1 é"
       mlflow_run_name: "first #1"
       mlflow_upload_logs: true

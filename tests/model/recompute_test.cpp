@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "model/pass_peaks.hpp"
 #include "model/preset_spec.hpp"
-#include "model/saved_peak.hpp"
 
 namespace primus::model {
 namespace {
@@ -98,12 +98,18 @@ TEST(RecomputeSpecTest, BytesByHand) {
 TEST(RecomputeSpecTest, PeakIsOneLayerMoreThanWhatIsKept) {
   const ModelSpec spec = test::preset_spec("deepseek_v2_lite");
   const SavedDeclaration plain = declared(spec, {});
-  EXPECT_EQ(saved_peak(plain, Pass::kForward), plain.size_bytes());
-  EXPECT_EQ(saved_peak(plain, Pass::kBackward), plain.size_bytes());
+  const auto peaks = [&](const SavedDeclaration& stage) {
+    const NumericPolicy policy = bf16();
+    return pass_peaks(
+        {.spec = spec, .policy = policy, .batch = kBatch, .fusion = LossFusion::kFused, .content = whole_model(spec)},
+        stage);
+  };
+  EXPECT_EQ(peaks(plain).forward.saved, plain.size_bytes());
+  EXPECT_EQ(peaks(plain).backward.saved, plain.size_bytes());
   const SavedDeclaration each = declared(spec, {.layers = std::vector(27, kAllButInput), .modules = {}});
   const std::int64_t layer = layer_saved(spec, bf16(), kBatch, 26).size_bytes();
   const std::int64_t inputs = 27 * kTokens * 2048 * 2;
-  EXPECT_EQ(saved_peak(each, Pass::kBackward), inputs + layer - kTokens * 2048 * 2);
+  EXPECT_EQ(peaks(each).backward.saved, inputs + layer - kTokens * 2048 * 2);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "model/saved_peak.hpp"
+#include "model/pass_peaks.hpp"
 #include "nn/reference.hpp"
 #include "nn/rig.hpp"
 #include "nn/rope_tables.hpp"
@@ -119,7 +119,13 @@ TEST_P(NumericsTest, RecomputationChangesNoBitAndHoldsWhatIsDeclared) {
       rig.model.backward(input[0], saved, step);
       EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes) << "backward leaves nothing behind";
       EXPECT_EQ(ops::memory_report().saved_peak_bytes - before.saved_bytes(),
-                model::saved_peak(declaration, model::Pass::kBackward));
+                model::pass_peaks({.spec = spec,
+                                   .policy = step_settings.policy,
+                                   .batch = batch,
+                                   .fusion = step_settings.loss_fusion,
+                                   .content = model::whole_model(spec)},
+                                  declaration)
+                    .backward.saved);
     }
   }
 }

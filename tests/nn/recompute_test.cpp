@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "model/saved_peak.hpp"
+#include "model/pass_peaks.hpp"
 #include "nn/mixer_specs.hpp"
 #include "nn/rig.hpp"
 #include "nn/rope_tables.hpp"
@@ -153,18 +153,22 @@ TEST_P(RecomputeTest, HeldBytesAreTheDeclaredOnesAfterForwardAndAtThePeak) {
       std::vector<nn::MicroBatchInput> micro_batches = rig.cut(data, batch.num_sequences);
       nn::add_depths(micro_batches, batch, spec.num_mtp_layers, spec.mtp_loss_scale);
       const nn::StepContext step{.batch = batch, .rope = nn::rope_tables(spec.rope, batch.seq_length, at::kFloat)};
+      const model::NumericPolicy policy;
+      const model::MicroBatchPeaks peaks = model::pass_peaks(
+          {.spec = spec, .policy = policy, .batch = batch, .fusion = fusion, .content = model::whole_model(spec)},
+          declaration);
       nn::Saved saved(declaration);
       const ops::MemoryReport before = ops::memory_report();
       ops::reset_peak();
       rig.model.forward(micro_batches[0], saved, step);
       const ops::MemoryReport after = ops::memory_report();
       expect_held_as_declared(before, after, declaration);
-      EXPECT_EQ(after.saved_peak_bytes - before.saved_bytes(), model::saved_peak(declaration, model::Pass::kForward));
+      EXPECT_EQ(after.saved_peak_bytes - before.saved_bytes(), peaks.forward.saved);
       ops::reset_peak();
       rig.model.backward(micro_batches[0], saved, step);
       const ops::MemoryReport done = ops::memory_report();
       EXPECT_EQ(done.total_bytes, before.total_bytes) << "backward leaves nothing behind";
-      EXPECT_EQ(done.saved_peak_bytes - before.saved_bytes(), model::saved_peak(declaration, model::Pass::kBackward));
+      EXPECT_EQ(done.saved_peak_bytes - before.saved_bytes(), peaks.backward.saved);
     }
   }
 }

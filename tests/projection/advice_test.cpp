@@ -136,7 +136,7 @@ TEST(Unmodelled, SettingsWhoseBytesAreNotFollowedAreNamed) {
 TEST(WorkingSetBytes, DividedParametersAreGatheredForALayer) {
   MemoryInputs inputs =
       test::plan_inputs("deepseek_v2_lite", 8, {"--expert_model_parallel_size", "8", "--global_batch_size", "64"});
-  const std::vector<model::StageContent> chunks = inputs.stages.on_rank(0);
+  const std::vector<ChunkMemory> chunks = chunks_of(inputs, 0);
   const std::int64_t before = working_set(inputs, chunks).communication;
   inputs.sharding.parameters = {.dense = 8, .expert = 1};
   // The MoE layer: 8 of 64 experts, 3 x 2048 x 1408 each; two shared ones; a router; latent attention; two norms.

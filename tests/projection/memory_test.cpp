@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "model/saved_peak.hpp"
 #include "projection/plan_of.hpp"
 
 namespace primus::projection {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "layout/random_grid.hpp"
-#include "model/saved_peak.hpp"
+#include "model/pass_peaks.hpp"
 #include "projection/memory.hpp"
 
 namespace primus::projection {
@@ -161,8 +161,15 @@ TEST(MemoryProperty, StagesKeepWhatTheModelKeeps) {
       const model::SavedDeclaration stage =
           model::stage_saved(inputs.spec, inputs.policy, inputs.micro_batch, inputs.loss_fusion, content);
       sum += stage.size_bytes();
-      EXPECT_GE(model::saved_peak(stage, model::Pass::kForward), stage.size_bytes());
-      EXPECT_EQ(model::saved_peak(stage, model::Pass::kBackward), stage.size_bytes());
+      const model::MicroBatchPeaks peaks = model::pass_peaks({.spec = inputs.spec,
+                                                              .policy = inputs.policy,
+                                                              .batch = inputs.micro_batch,
+                                                              .fusion = inputs.loss_fusion,
+                                                              .content = content},
+                                                             stage);
+      EXPECT_GE(peaks.forward.saved, stage.size_bytes());
+      EXPECT_EQ(peaks.backward.saved, stage.size_bytes());
+      EXPECT_EQ(peaks.left, 0);
       if (content.num_mtp_layers == 0 || content.output == model::Part::kPresent) continue;
       depths_are_apart = true;
       // Depths that stand before the loss keep the hidden states that the loss's stage has again.

@@ -34,7 +34,17 @@ TEST(Sweep, AnyKeyAndListsAsValues) {
   EXPECT_EQ(points[0].words, (Words{"--recompute_modules", "[core_attn,mlp]"}));
 }
 
+TEST(Sweep, QuotationMarksHoldCommasTogether) {
+  const Words axes = {"pipeline_model_parallel_layout=\"Et*13|t*14,L\",'Et*14|t*13,L'"};
+  const std::vector<SweepPoint> points = sweep_points(axes);
+  ASSERT_EQ(points.size(), 2U);
+  EXPECT_EQ(points[1].words, (Words{"--pipeline_model_parallel_layout", "Et*14|t*13,L"}));
+  EXPECT_EQ(swept_keys(axes), Words{"pipeline_model_parallel_layout"});
+}
+
 TEST(Sweep, WhatIsNoneIsRefused) {
+  EXPECT_NE(refusal({"cp=\"1,2"}).find("never closed"), std::string::npos);
+  EXPECT_NE(refusal({"cp=1,1"}).find("quotation marks"), std::string::npos);
   EXPECT_NE(refusal({"cp"}).find("no setting is named"), std::string::npos);
   EXPECT_NE(refusal({"=1"}).find("no setting is named"), std::string::npos);
   EXPECT_NE(refusal({"cp=1,,2"}).find("a value is missing"), std::string::npos);

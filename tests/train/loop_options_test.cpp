@@ -1,5 +1,8 @@
 // Options of the loop around the steps: growing batches, data that is passed over, evaluation, steps computed twice.
+#include <filesystem>
+
 #include "base/files.hpp"
+#include "base/text.hpp"
 #include "train/run.hpp"
 #include "train/tiny_run.hpp"
 
@@ -69,6 +72,38 @@ TEST_F(LoopOptionsTest, DataIsPassedOver) {
   EXPECT_NE(some[2], whole[2]);
   EXPECT_NE(some[2], whole[4]);
   EXPECT_NE(log().find("iteration 3: its data is passed over"), std::string::npos);
+}
+
+// A step whose result is rejected in two runs is passed over in the third: its data is not seen again.
+TEST_F(LoopOptionsTest, WhatIsRejectedTwiceIsPassedOver) {
+  const std::string file = (run_folder().parent_path() / "rejected.log").string();
+  std::filesystem::remove(file);
+  const Words words = {"--train_iters",
+                       "3",
+                       "--eval_iters",
+                       "0",
+                       "--rerun_mode",
+                       "validate_results",
+                       "--error_injection_rate",
+                       "1",
+                       "--error_injection_type",
+                       "correct_result",
+                       "--result_rejected_tracker_filename",
+                       file};
+  for (int time = 1; time <= 2; ++time) {
+    EXPECT_EQ(run(experiment(words)).num_iterations, 3);
+    EXPECT_EQ(split(read_file(file), '\n').size(), 3U * time + 1U);
+  }
+  EXPECT_NE(read_file(file).find("rank=0 iteration=0 status=first_rerun_reproducible "), std::string::npos);
+  const RunSummary third = run(experiment(words));
+  EXPECT_EQ(third.num_iterations, 0);
+  EXPECT_NE(log().find("iteration 1: its data is passed over"), std::string::npos);
+  // A loss that is not finite ends the run, and is listed before.
+  std::filesystem::remove(file);
+  EXPECT_THROW(run(experiment({"--train_iters", "30", "--eval_iters", "0", "--lr", "1e30", "--min_lr", "0",
+                               "--clip_grad", "0", "--result_rejected_tracker_filename", file})),
+               UserError);
+  EXPECT_NE(read_file(file).find("status=rerun_disabled"), std::string::npos);
 }
 
 TEST_F(LoopOptionsTest, AnEvaluationHasBatchesOfItsOwn) {

@@ -1,13 +1,16 @@
-// What a run leaves for other programs, without a run: progress.txt, energy counters, MLflow's file store.
+// What a run leaves for other programs, without a run: progress.txt, rejected results, energy counters, MLflow's file
+// store.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "base/text.hpp"
 #include "data/temporary_folder.hpp"
 #include "train/energy_meter.hpp"
 #include "train/mlflow_run.hpp"
 #include "train/progress_log.hpp"
+#include "train/rejected_results.hpp"
 
 namespace primus::train {
 namespace {
@@ -21,6 +24,52 @@ constexpr std::time_t kNoon = 1'700'000'000;
 
 std::vector<std::string> fields_of_line(const ProgressLog& log, std::size_t line) {
   return split(split(read_file(log.path()), '\n').at(line), '\t');
+}
+
+TEST(RejectedResults, HaveMegatronsForm) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "rejected.log";
+  ::setenv("SLURM_JOBID", "4711", 1);
+  const RejectedResults log(path);
+  log.add({.step = 7,
+           .device = "cpu",
+           .rejection = Rejection::kSameAgain,
+           .result = 2.5,
+           .message = "it's a jump\nof the loss"},
+          kNoon);
+  ::unsetenv("SLURM_JOBID");
+  log.add({.step = 8, .rank = 3, .device = "cuda:0", .message = "the loss is not finite"}, kNoon);
+  const std::vector<std::string> lines = split(read_file(path.string()), '\n');
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_TRUE(lines[0].starts_with("ts=2023-11-1")) << lines[0];
+  EXPECT_THAT(lines[0], testing::ContainsRegex("node=[^ ]+ device=cpu jobID=4711 rank=0 iteration=7 "
+                                               "status=first_rerun_reproducible result=2.5 message='it\"s a jump"));
+  EXPECT_THAT(lines[1], HasSubstr("device=cuda:0 jobID=N/A rank=3 iteration=8 status=rerun_disabled "));
+}
+
+// Twice on one rank, or once what a second rerun confirmed; the machine's faults and other text do not count.
+TEST(RejectedResults, PassOverWhatWasRejectedAgain) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "rejected.log";
+  EXPECT_THAT(rejected_again(path), ElementsAre());
+  const auto line = [](int step, int rank, const char* status) {
+    return "ts=now node=n device=0 jobID=j rank=" + std::to_string(rank) + " iteration=" + std::to_string(step) +
+           " status=" + status + " result=nan message='loss'\n";
+  };
+  std::ofstream(path) << line(9, 0, "rerun_disabled") << line(4, 0, "RerunValidationStatus.RERUN_DISABLED")
+                      << line(4, 0, "rerun_disabled") << line(9, 1, "rerun_disabled")
+                      << line(5, 2, "first_rerun_reproducible") << line(5, 2, "first_rerun_reproducible")
+                      << line(6, 0, "first_rerun_not_reproducible") << line(6, 0, "first_rerun_not_reproducible")
+                      << line(1, 0, "second_rerun_reproducible") << "iteration=12 status=rerun_disabled rank=0\n"
+                      << "ts=now rank=x iteration=3 status=second_rerun_reproducible \nts=\n\n"
+                      << "ts=now rank=0 iteration=99999999999999999999 status=second_rerun_reproducible message=''\n";
+  EXPECT_THAT(rejected_again(path), ElementsAre(1, 4, 5));
+}
+
+TEST(RejectedResults, AFileThatCannotBeWrittenIsAnError) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(RejectedResults(fs::path(folder / "none") / "rejected.log"), UserError);
+  EXPECT_THROW(RejectedResults(folder.path()), UserError);
 }
 
 TEST(ProgressLog, HasMegatronsFields) {

@@ -227,8 +227,8 @@ void add_step(const engine::StepSettings& step, const model::ModelSpec& spec, Te
 
 void add_loop(const RunOptions& options, Text& out) {
   out.add("loop", options.run_folder, options.seed, options.train_iters, options.global_batch_size,
-          options.micro_batch_size, options.passed_over, options.phases, options.kind, options.loss_watch,
-          options.gradient_watch, options.exit_interval, options.exit_after_s, options.on_nonfinite,
+          options.micro_batch_size, options.passed_over, options.rejected_results, options.phases, options.kind,
+          options.loss_watch, options.gradient_watch, options.exit_interval, options.exit_after_s, options.on_nonfinite,
           options.determinism, options.documents, options.read_back);
   for (std::int64_t samples = 0; samples < options.train_samples(); samples += options.global_batch_size)
     out.add("size", options.batch_sizes.at(samples));

@@ -9,12 +9,8 @@
 
 namespace primus::ops::attention {
 
-// Tile sizes by measurement (bench/ops/ops_bench attention): two tiles of scores share the L2 cache with the operands.
-constexpr std::int64_t kBackwardKeys = 240;
-constexpr std::int64_t kBackwardQueries = 240;
-// The keys of a pair are split among slices until the pairs give this many units of work. It is a number of the shape
-// alone, and so is the order in which the slices' dQ are added: bits do not depend on the threads.
-constexpr std::int64_t kBackwardUnits = 16;
+constexpr std::int64_t kBackwardKeys = Cuts::kBackwardKeys;
+constexpr std::int64_t kBackwardQueries = Cuts::kBackwardQueries;
 static_assert(kBackwardQueries >= kBackwardKeys, "a key block's first query tile must reach each of its keys");
 
 struct BackwardTensors {
@@ -27,7 +23,7 @@ class Backward {
  public:
   using Acc = acc_t<T>;
   static constexpr std::int64_t kPanel = tile::kPanel<Acc>;
-  static constexpr std::int64_t kTileStride = kBackwardQueries + kTilePadding;
+  static constexpr std::int64_t kTileStride = kBackwardQueries + Cuts::kTilePadding;
   static_assert(kBackwardKeys % kPanel == 0 && kBackwardQueries % kPanel == 0);
 
   Backward(const Sizes& sizes, const BackwardTensors& tensors, const AttentionOptions& options)
@@ -36,9 +32,10 @@ class Backward {
         scale_(static_cast<Acc>(options.scale)),
         softcap_(static_cast<Acc>(options.softcap)),
         dropout_(sizes, options.dropout),
-        padded_sequence_(tile::round_up(sizes.sequence, kPanel)),
-        padded_query_(tile::round_up(sizes.query_size, kPanel)),
-        padded_value_(tile::round_up(sizes.value_size, kPanel)),
+        cuts_{sizes, sizeof(Acc)},
+        padded_sequence_(cuts_.padded_sequence()),
+        padded_query_(cuts_.padded_query()),
+        padded_value_(cuts_.padded_value()),
         dcontext_(as_heads<T>(tensors.dcontext, sizes, sizes.heads, sizes.value_size, "dcontext")),
         q_(as_heads<T>(tensors.q, sizes, sizes.heads, sizes.query_size, "q")),
         k_(as_heads<T>(tensors.k, sizes, sizes.groups, sizes.query_size, "k")),
@@ -51,9 +48,8 @@ class Backward {
 
   void run() {
     const std::int64_t blocks = at::divup(sizes_.sequence, kBackwardKeys);
-    slices_ = std::min(blocks, at::divup(kBackwardUnits, sizes_.pairs()));
-    // With pairs for every thread, each takes whole pairs: their operands stay in its own cache, and nobody waits.
-    if (sizes_.pairs() >= 2 * at::get_num_threads()) {
+    slices_ = cuts_.backward_slices();
+    if (cuts_.takes_whole_pairs(at::get_num_threads())) {
       run_whole_pairs(blocks);
     } else {
       run_waves(blocks);
@@ -63,12 +59,12 @@ class Backward {
  private:
   static constexpr std::int64_t kKeySteps = 3;
   static constexpr std::int64_t kHeadSteps = 3;
-  static constexpr std::int64_t kTileElements = 2 * kBackwardKeys * kTileStride;
+  static constexpr std::int64_t kTileElements = Cuts::kBackwardTiles;
 
   void run_whole_pairs(std::int64_t blocks) {
-    const std::int64_t part_elements = sizes_.sequence * padded_query_;
+    const std::int64_t part_elements = cuts_.backward_part();
     const Tensor buffers =
-        scratch<Acc>(at::get_num_threads(), pair_elements() + slices_ * part_elements + kTileElements);
+        scratch<Acc>(at::get_num_threads(), cuts_.backward_pair() + slices_ * part_elements + kTileElements);
     for_each_unit(sizes_.pairs(), [&](std::int64_t worker, std::int64_t index) {
       Acc* const tiles = buffers.data_ptr<Acc>() + worker * buffers.size(1);
       Acc* const dq_parts = tiles + kTileElements;
@@ -86,9 +82,9 @@ class Backward {
   }
 
   void run_waves(std::int64_t blocks) {
-    const std::int64_t wave = wave_size(sizes_, pair_elements() * static_cast<std::int64_t>(sizeof(Acc)));
-    const Tensor packed = scratch<Acc>(wave, pair_elements());
-    const Tensor dq_parts = scratch<Acc>(wave * slices_, sizes_.sequence * padded_query_);
+    const std::int64_t wave = cuts_.wave(cuts_.backward_pair());
+    const Tensor packed = scratch<Acc>(wave, cuts_.backward_pair());
+    const Tensor dq_parts = scratch<Acc>(wave * slices_, cuts_.backward_part());
     const Tensor tiles = scratch<Acc>(at::get_num_threads(), kTileElements);
     for (std::int64_t first = 0; first < sizes_.pairs(); first += wave) {
       const std::int64_t count = std::min(wave, sizes_.pairs() - first);
@@ -122,12 +118,6 @@ class Backward {
     Acc *key_columns, *key_rows, *value_rows, *dk, *dv;
     Acc *query_transposed, *query_columns, *dcontext_transposed, *dcontext_columns, *delta;
   };
-
-  std::int64_t pair_elements() const {
-    const std::int64_t sequence = sizes_.sequence;
-    return sequence * (3 * padded_query_ + 2 * padded_value_ + sizes_.query_size + sizes_.value_size + 1) +
-           padded_sequence_ * (sizes_.query_size + sizes_.value_size);
-  }
 
   Pair pair_of(std::int64_t index, Acc* buffer) const {
     const auto take = [&buffer](std::int64_t elements) {
@@ -349,7 +339,7 @@ class Backward {
 
   // The slices' parts of dQ, added in their order.
   void store_dq(const Pair& pair, std::int64_t turn, std::int64_t block, Acc* parts) const {
-    const std::int64_t part_elements = sizes_.sequence * padded_query_;
+    const std::int64_t part_elements = cuts_.backward_part();
     T* target = dq_.at(pair.batch, head_of(pair, turn));
     const std::int64_t end = std::min(sizes_.sequence, (block + 1) * kBackwardKeys);
     for (std::int64_t s = block * kBackwardKeys; s < end; ++s) {
@@ -377,6 +367,7 @@ class Backward {
   VisibleKeys visible_;
   Acc scale_, softcap_;
   WeightDropout dropout_;
+  Cuts cuts_;
   std::int64_t padded_sequence_, padded_query_, padded_value_;
   std::int64_t slices_ = 1;
   Heads<T> dcontext_, q_, k_, v_, context_, dq_, dk_, dv_;

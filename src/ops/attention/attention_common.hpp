@@ -1,22 +1,15 @@
 #pragma once
 // What attention's forward and backward share: sizes, heads in any layout, dynamic sharing of units, scratch.
+#include "model/host_cuts.hpp"
 #include "ops/attention/tile_product.hpp"
 #include "ops/for_each_unit.hpp"
+#include "ops/scratch.hpp"
 #include "ops/simd_math.hpp"
 
 namespace primus::ops::attention {
 
-// Rows of a score tile are not a multiple of 4 KiB apart, which would put them in the same cache sets.
-constexpr std::int64_t kTilePadding = 16;
-// Packed operands are held for as many (batch, key/value head) pairs at a time as fit in this: below the size from
-// which malloc returns memory to the system at once, and within a usual L3 cache.
-constexpr std::int64_t kPackedBytes = std::int64_t{12} << 20;
-
-struct Sizes {
-  std::int64_t batch, sequence, heads, groups, query_size, value_size;
-  std::int64_t pairs() const { return batch * groups; }
-  std::int64_t heads_per_group() const { return heads / groups; }
-};
+using Cuts = model::AttentionCuts;
+using Sizes = model::AttentionSizes;
 
 // A [B, S, heads, width] tensor whose heads are dense.
 template <typename T>
@@ -60,13 +53,7 @@ const Acc* sink_data(const Sizes& sizes, const Tensor& sink_A) {
 
 template <typename Acc>
 Tensor scratch(std::int64_t rows, std::int64_t elements) {
-  return at::empty({rows, elements}, c10::CppTypeToScalarType<Acc>::value);
-}
-
-// Pairs whose packed operands are held at the same time: waves of nearly equal size.
-inline std::int64_t wave_size(const Sizes& sizes, std::int64_t bytes_per_pair) {
-  const std::int64_t most = std::max<std::int64_t>(1, kPackedBytes / std::max<std::int64_t>(bytes_per_pair, 1));
-  return at::divup(sizes.pairs(), at::divup(sizes.pairs(), most));
+  return ops::scratch({rows, elements}, c10::CppTypeToScalarType<Acc>::value);
 }
 
 // Rows side by side in the accumulator's type. Also where they have that type already: heads lie a multiple of the head

@@ -7,16 +7,16 @@
 
 namespace primus::ops::attention {
 
-// Tile sizes by measurement (bench/ops/ops_bench attention): the query block and the score tile share the L2 cache.
-constexpr std::int64_t kForwardQueries = 192;
-constexpr std::int64_t kForwardKeys = 512;
+constexpr std::int64_t kForwardQueries = Cuts::kForwardQueries;
+constexpr std::int64_t kForwardKeys = Cuts::kForwardKeys;
 
 template <typename T>
 class Forward {
  public:
   using Acc = acc_t<T>;
   static constexpr std::int64_t kPanel = tile::kPanel<Acc>;
-  static constexpr std::int64_t kTileStride = kForwardKeys + kTilePadding;
+  static_assert(kPanel == Cuts::panel(sizeof(Acc)));
+  static constexpr std::int64_t kTileStride = kForwardKeys + Cuts::kTilePadding;
 
   Forward(const Sizes& sizes, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
           Tensor& context, Tensor& lse)
@@ -26,7 +26,8 @@ class Forward {
         softcap_(static_cast<Acc>(options.softcap)),
         dropout_(sizes, options.dropout),
         sinks_(sink_data<Acc>(sizes, options.sink_A)),
-        padded_value_(tile::round_up(sizes.value_size, kPanel)),
+        cuts_{sizes, sizeof(Acc)},
+        padded_value_(cuts_.padded_value()),
         q_(as_heads<T>(q, sizes, sizes.heads, sizes.query_size, "q")),
         k_(as_heads<T>(k, sizes, sizes.groups, sizes.query_size, "k")),
         v_(as_heads<T>(v, sizes, sizes.groups, sizes.value_size, "v")),
@@ -34,8 +35,7 @@ class Forward {
         lse_(lse.data_ptr<Acc>()) {}
 
   void run() {
-    // With pairs for every thread, each takes whole pairs: packed operands stay in its own cache, and nobody waits.
-    if (sizes_.pairs() >= 2 * at::get_num_threads()) {
+    if (cuts_.takes_whole_pairs(at::get_num_threads())) {
       run_whole_pairs();
     } else {
       run_waves();
@@ -46,17 +46,12 @@ class Forward {
   static constexpr std::int64_t kSteps = 2;
 
   std::int64_t blocks() const { return at::divup(sizes_.sequence, kForwardQueries); }
-  std::int64_t key_elements() const { return tile::round_up(sizes_.sequence, kPanel) * sizes_.query_size; }
-  std::int64_t pair_elements() const { return key_elements() + sizes_.sequence * padded_value_; }
-  std::int64_t worker_elements() const {
-    return kForwardQueries * (kTileStride + padded_value_ + sizes_.query_size + 2);
-  }
 
   void run_whole_pairs() {
-    const Tensor buffers = scratch<Acc>(at::get_num_threads(), worker_elements() + pair_elements());
+    const Tensor buffers = scratch<Acc>(at::get_num_threads(), cuts_.forward_worker() + cuts_.forward_pair());
     for_each_unit(sizes_.pairs(), [&](std::int64_t worker, std::int64_t pair) {
       Acc* const buffer = buffers.data_ptr<Acc>() + worker * buffers.size(1);
-      Acc* const packed = buffer + worker_elements();
+      Acc* const packed = buffer + cuts_.forward_worker();
       for (std::int64_t step = 0; step < kSteps; ++step) prepare(pair, step, packed);
       for (std::int64_t turn = 0; turn < sizes_.heads_per_group(); ++turn) {
         for (std::int64_t block = 0; block < blocks(); ++block) query_block(pair, turn, block, packed, buffer);
@@ -65,9 +60,9 @@ class Forward {
   }
 
   void run_waves() {
-    const std::int64_t wave = wave_size(sizes_, pair_elements() * static_cast<std::int64_t>(sizeof(Acc)));
-    const Tensor packed_tensor = scratch<Acc>(wave, pair_elements());
-    const Tensor buffers = scratch<Acc>(at::get_num_threads(), worker_elements());
+    const std::int64_t wave = cuts_.wave(cuts_.forward_pair());
+    const Tensor packed_tensor = scratch<Acc>(wave, cuts_.forward_pair());
+    const Tensor buffers = scratch<Acc>(at::get_num_threads(), cuts_.forward_worker());
     const auto packed = [&](std::int64_t pair) { return packed_tensor.data_ptr<Acc>() + pair * packed_tensor.size(1); };
     for (std::int64_t first = 0; first < sizes_.pairs(); first += wave) {
       const std::int64_t pairs = std::min(wave, sizes_.pairs() - first);
@@ -91,7 +86,8 @@ class Forward {
     if (step == 0) {
       tile::pack_transposed(k_.at(batch, group), k_.stride, sizes_.sequence, sizes_.query_size, scale_, packed);
     } else {
-      tile::pack_columns(v_.at(batch, group), v_.stride, sizes_.sequence, sizes_.value_size, packed + key_elements());
+      tile::pack_columns(v_.at(batch, group), v_.stride, sizes_.sequence, sizes_.value_size,
+                         packed + cuts_.forward_keys());
     }
   }
 
@@ -136,10 +132,10 @@ class Forward {
       score_tile(tile, queries, packed, scores);
       if (first_key == begin) {
         softmax_tile<Write::kOverwrite>(tile, scores, running);
-        value_tile<Write::kOverwrite>(tile, scores, packed + key_elements(), running.output);
+        value_tile<Write::kOverwrite>(tile, scores, packed + cuts_.forward_keys(), running.output);
       } else {
         softmax_tile<Write::kAccumulate>(tile, scores, running);
-        value_tile<Write::kAccumulate>(tile, scores, packed + key_elements(), running.output);
+        value_tile<Write::kAccumulate>(tile, scores, packed + cuts_.forward_keys(), running.output);
       }
     }
     store(batch, head, first_query, rows, running);
@@ -254,6 +250,7 @@ class Forward {
   Acc scale_, softcap_;
   WeightDropout dropout_;
   const Acc* sinks_;
+  Cuts cuts_;
   std::int64_t padded_value_;
   Heads<T> q_, k_, v_, context_;
   Acc* lse_;

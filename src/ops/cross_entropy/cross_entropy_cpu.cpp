@@ -6,6 +6,7 @@
 #include "ops/cuda_ops.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/not_on_gpu.hpp"
+#include "ops/scratch.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -14,8 +15,6 @@ namespace {
 
 constexpr std::int64_t kElementsPerTask = 16 * 1024;
 constexpr std::int64_t kColumnBlock = 1024;  // read for its maximum, then again for its sum: stays in the L1 cache
-constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
-constexpr std::int64_t kMinimumChunkTokens = 64;
 
 template <typename T>
 acc_t<T> largest_of(const T* x, std::int64_t n) {
@@ -208,14 +207,12 @@ std::int64_t tokens_per_task(std::int64_t vocabulary) {
   return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(1, vocabulary));
 }
 
-/// Tokens of a chunk. On a CPU its logits take about kChunkBytes, so that the three passes over them come from the
-/// cache, yet enough rows for the matrix products.
+/// Tokens of a chunk.
 std::int64_t chosen_chunk(std::int64_t chunk_tokens, const Tensor& w_VH) {
   if (chunk_tokens > 0) return chunk_tokens;
   const std::int64_t row_bytes =
       std::max<std::int64_t>(1, w_VH.size(0) * static_cast<std::int64_t>(w_VH.element_size()));
-  if (w_VH.is_cuda()) return model::device_logit_chunk(row_bytes);
-  return std::max(kMinimumChunkTokens, kChunkBytes / row_bytes);
+  return w_VH.is_cuda() ? model::device_logit_chunk(row_bytes) : model::host_logit_chunk(row_bytes);
 }
 
 /// Run `body(first token, tokens, logits of them)` chunk by chunk, logits = x · wᵀ.
@@ -225,8 +222,7 @@ void for_each_chunk(const Tensor& x_TH, const Tensor& w_VH, const LogitOptions& 
   const std::int64_t num_tokens = x_TH.size(0);
   if (num_tokens == 0) return;
   const std::int64_t chunk = std::min(num_tokens, chosen_chunk(chunk_tokens, w_VH));
-  const Tensor buffer =
-      at::empty({chunk, w_VH.size(0)}, x_TH.options().dtype(options.type.value_or(x_TH.scalar_type())));
+  const Tensor buffer = scratch({chunk, w_VH.size(0)}, x_TH.options().dtype(options.type.value_or(x_TH.scalar_type())));
   for (std::int64_t first = 0; first < num_tokens; first += chunk) {
     const std::int64_t tokens = std::min(chunk, num_tokens - first);
     Tensor logits = buffer.narrow(0, 0, tokens);

@@ -1,17 +1,18 @@
 #include "ops/gemm/gemm.hpp"
 
+#include "model/host_cuts.hpp"
 #include "ops/adamw/adamw.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/gemm/blas.hpp"
+#include "ops/scratch.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
 namespace primus::ops {
 namespace {
 
-// Blocks of a product whose operands must first be widened to fp32: 16 MiB a panel, whatever the matrices' sizes.
-constexpr std::int64_t kPanelRows = 1024;
-constexpr std::int64_t kPanelDepth = 4096;
+using model::kPanelDepth;
+using model::kPanelRows;
 
 // A row-major matrix of any supported element type.
 struct Matrix {
@@ -100,7 +101,7 @@ BlasOperand<Acc> widened(const Matrix& matrix, Tensor& panel) {
     return {static_cast<const Acc*>(matrix.data), matrix.stride, matrix.transpose};
   }
   // The first block of a product is its largest.
-  if (!panel.defined()) panel = at::empty({matrix.rows * matrix.columns}, c10::CppTypeToScalarType<Acc>::value);
+  if (!panel.defined()) panel = scratch({matrix.rows * matrix.columns}, c10::CppTypeToScalarType<Acc>::value);
   Acc* target = panel.data_ptr<Acc>();
   widen_rows(matrix, target, matrix.columns);
   return {target, std::max<std::int64_t>(matrix.columns, 1), matrix.transpose};
@@ -121,7 +122,7 @@ void multiply_mixed(const Matrix& a, const Matrix& b, const Matrix& c, std::int6
   Tensor c_panel;
   const bool c_is_float = c.dtype == at::kFloat;
   if (!c_is_float) {
-    c_panel = at::empty({std::min(c.rows, kPanelRows) * std::min(c.columns, kPanelRows)}, at::kFloat);
+    c_panel = scratch({std::min(c.rows, kPanelRows) * std::min(c.columns, kPanelRows)}, at::kFloat);
   }
   for (std::int64_t column = 0; column < c.columns; column += kPanelRows) {
     const std::int64_t columns = std::min(kPanelRows, c.columns - column);

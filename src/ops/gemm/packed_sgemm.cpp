@@ -2,14 +2,17 @@
 
 #include <cstring>
 
+#include "model/host_cuts.hpp"
 #include "ops/for_each_unit.hpp"
 #include "ops/gemm/packed_kernel.hpp"
+#include "ops/scratch.hpp"
 
 // Legend: M rows, N columns, K depth of c_MN = a_MK · b_KN.
 namespace primus::ops {
 namespace {
 
 using packed::kColumns;
+static_assert(kColumns == model::kPackedColumns);
 using packed::kRows;
 
 // A packed panel of b and a block of a share the L2 cache (by measurement, bench/ops).
@@ -63,7 +66,7 @@ class Product {
   }
 
   void run() {
-    const Tensor panels = at::empty({panels_ * kColumns * k_}, at::kFloat);
+    const Tensor panels = scratch({panels_ * kColumns * k_}, at::kFloat);
     b_panels_ = panels.data_ptr<float>();
     for_each_unit(panels_, [&](std::int64_t, std::int64_t panel) {
       for (std::int64_t first = 0; first < k_; first += kDepth) {

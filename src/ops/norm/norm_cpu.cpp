@@ -121,9 +121,9 @@ void backward_rows(const Tensor& dy_TH, const Tensor& x_TH, const NormParameters
   using Acc = acc_t<T>;
   const std::int64_t rows = norm::num_rows(x_TH);
   const std::int64_t width = x_TH.size(-1);
-  const std::int64_t part_rows = std::max(norm::rows_per_task(width), at::divup(rows, norm::kGradientParts));
+  const std::int64_t part_rows = model::norm_part_rows(rows, width);
   const std::int64_t parts = at::divup(rows, part_rows);
-  const Tensor partial = at::zeros({parts, 2, width}, statistics.scalar_type());
+  const Tensor partial = zeroed_scratch({parts, 2, width}, statistics.scalar_type());
   const Rows<const T> dy(dy_TH);
   const Rows<const T> x(x_TH);
   const Rows<T> dx(dx_TH);
@@ -164,7 +164,7 @@ void norm_forward(const Tensor& x_TH, const NormParameters& parameters, const No
     const RowInput<T> input = row_input<T>(parameters, options);
     Acc* values = statistics.data_ptr<Acc>();
     const auto epsilon = static_cast<Acc>(options.epsilon);
-    at::parallel_for(0, rows, norm::rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, rows, model::norm_rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const bool is_centred = options.kind == NormKind::kLayer;
         const Statistics<T> own = is_centred ? statistics_of<T, true>(x.at(t), width, epsilon)
@@ -191,7 +191,7 @@ void norm_apply(const Tensor& x_TH, const NormParameters& parameters, const Norm
     const Rows<T> y(y_TH);
     const RowInput<T> input = row_input<T>(parameters, options);
     const acc_t<T>* values = statistics.data_ptr<acc_t<T>>();
-    at::parallel_for(0, rows, norm::rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, rows, model::norm_rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         normalise_row<T>(x.at(t), input, stored<T>(values, t, rows, options), y.at(t), width);
       }

@@ -1,12 +1,10 @@
 #pragma once
 // Rows of the tensors that norms work on, shared by the kinds of norm.
+#include "model/host_cuts.hpp"
 #include "ops/dtype.hpp"
+#include "ops/scratch.hpp"
 
 namespace primus::ops::norm {
-
-// Gradients of weights are summed in at most this many fixed parts, so that their bits do not depend on the threads.
-inline constexpr std::int64_t kGradientParts = 16;
-inline constexpr std::int64_t kElementsPerTask = 16384;
 
 /// Rows of a [T, H] tensor, or of a [T, A, H] one: the heads of a token one after another.
 template <typename T>
@@ -24,10 +22,6 @@ struct Rows {
 
 inline std::int64_t num_rows(const Tensor& x) {
   return x.dim() == 3 ? x.size(0) * x.size(1) : x.size(0);
-}
-
-inline std::int64_t rows_per_task(std::int64_t width) {
-  return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(width, 1));
 }
 
 inline void check_rows(const Tensor& rows_TH, const Tensor& like_TH, const char* op, const char* name) {

@@ -8,10 +8,9 @@
 namespace primus::ops {
 namespace {
 
-using norm::kGradientParts;
+using model::norm_rows_per_task;
 using norm::num_rows;
 using norm::Rows;
-using norm::rows_per_task;
 
 void check_rows(const Tensor& rows_TH, const Tensor& like_TH, const char* name) {
   norm::check_rows(rows_TH, like_TH, "rms_norm", name);
@@ -72,9 +71,9 @@ void backward_rows(const Tensor& dy_TH, const Tensor& x_TH, const Tensor& weight
   using Acc = acc_t<T>;
   const std::int64_t rows = num_rows(x_TH);
   const std::int64_t width = x_TH.size(-1);
-  const std::int64_t part_rows = std::max(rows_per_task(width), at::divup(rows, kGradientParts));
+  const std::int64_t part_rows = model::norm_part_rows(rows, width);
   const std::int64_t parts = at::divup(rows, part_rows);
-  const Tensor partial_PH = at::zeros({parts, width}, main_grad_H.scalar_type());
+  const Tensor partial_PH = zeroed_scratch({parts, width}, main_grad_H.scalar_type());
   Acc* partial = partial_PH.data_ptr<Acc>();
   const Rows<const T> dy(dy_TH);
   const Rows<const T> x(x_TH);
@@ -112,7 +111,7 @@ void rms_norm_forward(const Tensor& x_TH, const Tensor& weight_H, double epsilon
     const T* weight = weight_H.data_ptr<T>();
     const Rows<T> y(y_TH);
     Acc* rstd = rstd_T.data_ptr<Acc>();
-    at::parallel_for(0, num_rows(x_TH), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, num_rows(x_TH), norm_rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const T* row = x.at(t);
         const Acc mean = sum_of_squares(row, width) / static_cast<Acc>(width);
@@ -136,7 +135,7 @@ void rms_norm_apply(const Tensor& x_TH, const Tensor& weight_H, const Tensor& rs
     const T* weight = weight_H.data_ptr<T>();
     const acc_t<T>* rstd = rstd_T.data_ptr<acc_t<T>>();
     const Rows<T> y(y_TH);
-    at::parallel_for(0, num_rows(x_TH), rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, num_rows(x_TH), norm_rows_per_task(width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         normalise_row(x.at(t), weight, rstd[t], y.at(t), width);
       }

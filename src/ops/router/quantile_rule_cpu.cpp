@@ -1,5 +1,6 @@
 #include "ops/router/quantile_rule.hpp"
 
+#include "ops/allocator.hpp"
 #include "ops/not_on_gpu.hpp"
 #include "ops/router/router_rows.hpp"
 #include "ops/zone.hpp"
@@ -44,6 +45,7 @@ double bin_width(const MarginOptions& options, std::int64_t bins) {
 void count_margins(const Tensor& logits_TE, const Tensor& bias_E, const Tensor& is_routed_T,
                    const MarginOptions& options, Tensor& histogram_EB) {
   const ZoneScope zone(Zone::kRouter);
+  const MemoryScope scope(MemoryTag::kOpScratch);
   const std::int64_t tokens = logits_TE.size(0);
   const std::int64_t experts = logits_TE.size(1);
   PRIMUS_CHECK(logits_TE.is_contiguous() && bias_E.numel() == experts && options.top_k < experts,
