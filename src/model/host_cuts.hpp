@@ -114,8 +114,7 @@ struct DeltaCuts {
   /// One chunk of one head, its gradients included. The sums of the decays are fp64.
   std::int64_t chunk_bytes() const {
     const std::int64_t rows = sizes.chunk_rows();
-    const std::int64_t elements =
-        products() + rows * (11 * sizes.key_size + 4 * rows + 3 * sizes.value_size + 1);
+    const std::int64_t elements = products() + rows * (11 * sizes.key_size + 4 * rows + 3 * sizes.value_size + 1);
     return elements * element_bytes + rows * sizes.key_size * std::int64_t{sizeof(double)};
   }
   /// The same with the head's rows, and the states of the value heads of a key head.

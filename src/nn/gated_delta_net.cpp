@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
 
 #include "nn/weight_gradients.hpp"
 #include "ops/gemm/gemm.hpp"
@@ -75,7 +76,8 @@ ops::DeltaRule GatedDeltaNet::rule(const Parts& in, const StepContext& step) con
 
 void GatedDeltaNet::attend(Saved& saved, const StepContext& step) const {
   const Parts in = parts(saved.at(Slot::kProjected));
-  ops::delta_rule_forward(rule(in, step), saved.allocate(Slot::kContext));
+  const ops::DeltaRule rule_in = rule(in, step);
+  ops::delta_rule_forward(rule_in, saved.allocate(Slot::kContext));
 }
 
 void GatedDeltaNet::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
@@ -100,7 +102,8 @@ void GatedDeltaNet::rule_backward(const Tensor& dcontext_TAV, const Parts& in, c
   ops::DeltaRuleGradient dinput{dmixed.q_TGK, dmixed.k_TGK, dmixed.v_TAV, at::empty_like(rule_in.log_decay),
                                 at::empty_like(rule_in.beta_TA)};
   ops::delta_rule_backward(dcontext_TAV, rule_in, dinput);
-  gradient.write_TA.copy_(dinput.beta_TA.mul(rule_in.beta_TA).mul_(rule_in.beta_TA.neg().add_(1)));
+  at::sigmoid_backward_out(dinput.beta_TA, dinput.beta_TA, rule_in.beta_TA);
+  gradient.write_TA.copy_(dinput.beta_TA);
   ops::DecayGateGradient decay_gradient{a_log_.sum_target(), dt_bias_.sum_target()};
   ops::decay_gate_backward(dinput.log_decay.unsqueeze(2), in.decay_TA1, decay_gate(), gradient.decay_TA1,
                            decay_gradient);

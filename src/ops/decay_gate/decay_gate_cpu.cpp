@@ -1,6 +1,8 @@
 #include "ops/decay_gate/decay_gate.hpp"
 
+#include "model/host_cuts.hpp"
 #include "ops/for_each_unit.hpp"
+#include "ops/scratch.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -8,7 +10,7 @@ namespace primus::ops {
 namespace {
 
 // Tokens whose share of the parameters' gradients is one partial sum: sums are cut up by shape alone.
-constexpr std::int64_t kTokensOfASum = 128;
+constexpr std::int64_t kTokensOfASum = model::kDecayTokensOfASum;
 
 struct Shape {
   std::int64_t tokens, heads, width;
@@ -88,8 +90,8 @@ void backward(const Tensor& dlog_decay_TAK, const Tensor& x_TAK, const DecayGate
   const Acc* dy = dlog_decay_TAK.const_data_ptr<Acc>();
   const std::int64_t row = shape.heads * shape.width;
   const std::int64_t num_sums = (shape.tokens + kTokensOfASum - 1) / kTokensOfASum;
-  const Tensor bias_sums = at::zeros({num_sums, row}, dlog_decay_TAK.options());
-  const Tensor rate_sums = at::zeros({num_sums, row}, dlog_decay_TAK.options());
+  const Tensor bias_sums = zeroed_scratch({num_sums, row}, dlog_decay_TAK.options());
+  const Tensor rate_sums = zeroed_scratch({num_sums, row}, dlog_decay_TAK.options());
   for_each_unit(num_sums, [&](std::int64_t, std::int64_t sum) {
     Acc* dbias = bias_sums.data_ptr<Acc>() + sum * row;
     Acc* drate = rate_sums.data_ptr<Acc>() + sum * row;

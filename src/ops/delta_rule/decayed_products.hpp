@@ -6,8 +6,8 @@
 // are fp64: behind a chunk of fast decays, fp32 would leave few digits of their differences.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
+#include "ops/arena.hpp"
 #include "ops/gemm/blas.hpp"
 #include "ops/simd_math.hpp"
 
@@ -35,12 +35,12 @@ void exp_difference(const double* a, const double* b, std::int64_t width, Acc* o
 template <typename Acc>
 class DecayedProducts {
  public:
-  DecayedProducts(std::int64_t rows, std::int64_t key)
-      : scaled_query_(size(rows, key)),
-        scaled_row_(size(rows, key)),
-        scaled_key_(size(rows, key)),
-        gradient_(size(rows, key)),
-        factor_(size(1, key)) {}
+  DecayedProducts(std::int64_t rows, std::int64_t key, Arena& arena)
+      : scaled_query_(arena.take<Acc>(rows * key)),
+        scaled_row_(arena.take<Acc>(rows * key)),
+        scaled_key_(arena.take<Acc>(rows * key)),
+        gradient_(arena.take<Acc>(rows * key)),
+        factor_(arena.take<Acc>(key)) {}
 
   /// m_ij (j < i) of keys with keys, p_ij (j ≤ i) of queries with keys, [rows, rows]; zeros elsewhere.
   void forward(const Sizes& sizes, const Acc* q, const Acc* k, const double* sum, Acc* m, Acc* p) {
@@ -93,8 +93,6 @@ class DecayedProducts {
   }
 
  private:
-  static std::size_t size(std::int64_t rows, std::int64_t width) { return static_cast<std::size_t>(rows * width); }
-
   static void scale_by_head(std::int64_t n, const double* sum, Acc* m, Acc* p) {
     for (std::int64_t i = 0; i < n; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
@@ -196,7 +194,7 @@ class DecayedProducts {
     }
   }
 
-  std::vector<Acc> scaled_query_, scaled_row_, scaled_key_, gradient_, factor_;
+  std::span<Acc> scaled_query_, scaled_row_, scaled_key_, gradient_, factor_;
 };
 
 }  // namespace primus::ops::delta

@@ -35,28 +35,28 @@ struct HeadGradients {
 template <typename Acc>
 class DeltaChunk {
  public:
-  DeltaChunk(std::int64_t rows, std::int64_t key, std::int64_t value)
-      : products_(rows, key),
-        sum_(size(rows, key)),
-        grown_(size(rows, key)),
-        rest_(size(rows, key)),
-        query_(size(rows, key)),
-        key_(size(rows, key)),
-        rest_key_(size(rows, key)),
-        m_(size(rows, rows)),
-        p_(size(rows, rows)),
-        r_(size(rows, value)),
-        x_(size(rows, value)),
-        dquery_(size(rows, key)),
-        dkey_(size(rows, key)),
-        drest_(size(rows, key)),
-        dk_row_(size(rows, key)),
-        dk_column_(size(rows, key)),
-        dsum_(size(rows, key)),
-        dm_(size(rows, rows)),
-        dp_(size(rows, rows)),
-        dp_diagonal_(size(rows, 1)),
-        dx_(size(rows, value)) {}
+  DeltaChunk(std::int64_t rows, std::int64_t key, std::int64_t value, Arena& arena)
+      : sum_(arena.take<double>(rows * key)),
+        products_(rows, key, arena),
+        grown_(arena.take<Acc>(rows * key)),
+        rest_(arena.take<Acc>(rows * key)),
+        query_(arena.take<Acc>(rows * key)),
+        key_(arena.take<Acc>(rows * key)),
+        rest_key_(arena.take<Acc>(rows * key)),
+        m_(arena.take<Acc>(rows * rows)),
+        p_(arena.take<Acc>(rows * rows)),
+        r_(arena.take<Acc>(rows * value)),
+        x_(arena.take<Acc>(rows * value)),
+        dquery_(arena.take<Acc>(rows * key)),
+        dkey_(arena.take<Acc>(rows * key)),
+        drest_(arena.take<Acc>(rows * key)),
+        dk_row_(arena.take<Acc>(rows * key)),
+        dk_column_(arena.take<Acc>(rows * key)),
+        dsum_(arena.take<Acc>(rows * key)),
+        dm_(arena.take<Acc>(rows * rows)),
+        dp_(arena.take<Acc>(rows * rows)),
+        dp_diagonal_(arena.take<Acc>(rows)),
+        dx_(arena.take<Acc>(rows * value)) {}
 
   /// y [rows, value] (overwritten; nullptr: the state alone is wanted), and the state [key, value] moved on.
   void forward(const Sizes& sizes, const HeadRows<Acc>& in, Acc* state, Acc* y) {
@@ -100,8 +100,6 @@ class DeltaChunk {
   }
 
  private:
-  static std::size_t size(std::int64_t rows, std::int64_t width) { return static_cast<std::size_t>(rows * width); }
-
   static void scale_row(Acc* row, Acc factor, std::int64_t width) {
 #pragma omp simd
     for (std::int64_t v = 0; v < width; ++v) row[v] *= factor;
@@ -295,12 +293,12 @@ class DeltaChunk {
     }
   }
 
+  std::span<double> sum_;  // G [rows, decay_width]; first, as the widest
   DecayedProducts<Acc> products_;
-  std::vector<double> sum_;                  // G [rows, decay_width]
-  std::vector<Acc> grown_, rest_;            // exp(G), exp(G_last − G) [rows, key]
-  std::vector<Acc> query_, key_, rest_key_;  // Qᵉ, −Kᵉ, K̄
-  std::vector<Acc> m_, p_, r_, x_;
-  std::vector<Acc> dquery_, dkey_, drest_, dk_row_, dk_column_, dsum_, dm_, dp_, dp_diagonal_, dx_;
+  std::span<Acc> grown_, rest_;            // exp(G), exp(G_last − G) [rows, key]
+  std::span<Acc> query_, key_, rest_key_;  // Qᵉ, −Kᵉ, K̄
+  std::span<Acc> m_, p_, r_, x_;
+  std::span<Acc> dquery_, dkey_, drest_, dk_row_, dk_column_, dsum_, dm_, dp_, dp_diagonal_, dx_;
 };
 
 }  // namespace primus::ops::delta

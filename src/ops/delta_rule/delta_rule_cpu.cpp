@@ -1,5 +1,6 @@
 #include "ops/delta_rule/delta_rule.hpp"
 
+#include "model/host_cuts.hpp"
 #include "ops/delta_rule/delta_chunk.hpp"
 #include "ops/for_each_unit.hpp"
 #include "ops/zone.hpp"
@@ -31,7 +32,18 @@ struct Shape {
   std::int64_t seq_length = 0;
 
   std::int64_t heads_of_key() const { return value_heads / key_heads; }
-  std::int64_t num_units() const { return tokens / seq_length * key_heads; }
+  std::int64_t num_units() const { return cuts(0).sizes.num_units(); }
+  model::DeltaCuts cuts(std::int64_t element_bytes) const {
+    return {{.batch = tokens / seq_length,
+             .sequence = seq_length,
+             .key_heads = key_heads,
+             .value_heads = value_heads,
+             .key_size = sizes.key,
+             .value_size = sizes.value,
+             .decay_width = sizes.decay_width,
+             .chunk_size = sizes.rows},
+            element_bytes};
+  }
 };
 
 Shape shape_of(const DeltaRule& in, const char* op) {
@@ -66,6 +78,7 @@ Shape shape_of(const DeltaRule& in, const char* op) {
 struct Span {
   std::int64_t begin = 0, end = 0;
   enum class State { kNone, kCarried } before = State::kNone;
+  std::int64_t carried = 0;  // of the spans before it, those that start from another one's state
 };
 
 /// A sequence's chunks: each document is cut up from its own first token on.
@@ -73,6 +86,7 @@ std::vector<Span> spans_of(const DeltaRule& in, std::int64_t sequence) {
   const std::int32_t* first_key =
       in.first_key_BS.defined() ? in.first_key_BS.const_data_ptr<std::int32_t>() + sequence * in.seq_length : nullptr;
   std::vector<Span> spans;
+  std::int64_t carried = 0;
   for (std::int64_t begin = 0; begin < in.seq_length;) {
     const std::int64_t document = first_key != nullptr ? first_key[begin] : 0;
     std::int64_t end = begin + 1;
@@ -80,39 +94,46 @@ std::vector<Span> spans_of(const DeltaRule& in, std::int64_t sequence) {
            (first_key != nullptr ? first_key[end] : 0) == document) {
       ++end;
     }
-    spans.push_back({begin, end, begin == document ? Span::State::kNone : Span::State::kCarried});
+    const Span::State before = begin == document ? Span::State::kNone : Span::State::kCarried;
+    spans.push_back({begin, end, before, carried});
+    carried += before == Span::State::kCarried ? 1 : 0;
     begin = end;
   }
   return spans;
 }
 
-/// Dense rows of one chunk in the type that is computed in.
-template <typename Acc>
-std::vector<Acc> rows(std::int64_t count, std::int64_t width) {
-  return std::vector<Acc>(static_cast<std::size_t>(count * width));
-}
+enum class Direction { kForward, kBackward };
 
 template <typename T>
 class Worker {
  public:
   using Acc = acc_t<T>;
 
-  Worker(const Shape& shape, const DeltaRule& in)
+  Worker(const Shape& shape, const DeltaRule& in, Direction direction)
       : shape_(shape),
         in_(in),
+        arena_(num_bytes(shape, direction)),
         q_(in.q_TGK, shape.tokens, shape.key_heads, shape.sizes.key, "q"),
         k_(in.k_TGK, shape.tokens, shape.key_heads, shape.sizes.key, "k"),
         v_(in.v_TAV, shape.tokens, shape.value_heads, shape.sizes.value, "v"),
-        chunk_(shape.sizes.rows, shape.sizes.key, shape.sizes.value),
-        query_(rows<Acc>(shape.sizes.rows, shape.sizes.key)),
-        key_(query_),
-        query_factor_(rows<Acc>(shape.sizes.rows, 1)),
-        key_factor_(query_factor_),
-        value_(rows<Acc>(shape.sizes.rows, shape.sizes.value)),
-        decay_(rows<Acc>(shape.sizes.rows, shape.sizes.decay_width)),
-        beta_(rows<Acc>(shape.sizes.rows, 1)),
-        y_(value_),
-        states_(rows<Acc>(shape.heads_of_key(), shape.sizes.key * shape.sizes.value)) {}
+        chunk_(shape.sizes.rows, shape.sizes.key, shape.sizes.value, arena_),
+        query_(take(shape.sizes.key)),
+        key_(take(shape.sizes.key)),
+        query_factor_(take(1)),
+        key_factor_(take(1)),
+        value_(take(shape.sizes.value)),
+        decay_(take(shape.sizes.decay_width)),
+        beta_(take(1)),
+        y_(take(shape.sizes.value)),
+        states_(arena_.take<Acc>(shape.heads_of_key() * state_size())) {
+    if (direction == Direction::kBackward) {
+      dquery_ = take(shape.sizes.key);
+      dkey_ = take(shape.sizes.key);
+      dstates_ = arena_.take<Acc>(shape.heads_of_key() * state_size());
+      before_ = arena_.take<Acc>(shape.cuts(sizeof(Acc)).carried_states() * shape.heads_of_key() * state_size());
+    }
+    arena_.check_used_up();
+  }
 
   void forward(std::int64_t unit, const Heads<T>& y) {
     place(unit);
@@ -132,43 +153,53 @@ class Worker {
     Acc* beta;
   };
 
-  /// `before`: room for the states before each of the sequence's chunks.
-  void backward(std::int64_t unit, const Heads<const T>& dy, Acc* before, const Output& gradient) {
+  void backward(std::int64_t unit, const Heads<const T>& dy, const Output& gradient) {
     place(unit);
     const std::vector<Span> spans = spans_of(in_, sequence_);
-    before_ = before;
     remember_states(spans);
-    std::vector<Acc> dstates = rows<Acc>(shape_.heads_of_key(), state_size());
+    std::fill(dstates_.begin(), dstates_.end(), Acc{0});
     for (std::size_t i = spans.size(); i-- > 0;) {
       const Span& span = spans[i];
       const delta::Sizes sizes = load_keys(span);
-      std::vector<Acc> dquery = rows<Acc>(sizes.rows, sizes.key);
-      std::vector<Acc> dkey = dquery;
+      std::fill(dquery_.begin(), dquery_.end(), Acc{0});
+      std::fill(dkey_.begin(), dkey_.end(), Acc{0});
       for (std::int64_t head = 0; head < shape_.heads_of_key(); ++head) {
         load_values(span, head);
         load(dy, span, value_head(head), sizes.value, y_.data());
-        Acc* dstate = dstates.data() + head * state_size();
-        chunk_.backward(sizes, head_rows(), remembered(i, head), y_.data(), dstate,
-                        {dquery.data(), dkey.data(), value_.data(), decay_.data(), beta_.data()});
+        Acc* dstate = dstates_.data() + head * state_size();
+        chunk_.backward(sizes, head_rows(), state_before(span, head), y_.data(), dstate,
+                        {dquery_.data(), dkey_.data(), value_.data(), decay_.data(), beta_.data()});
         // The state before a document is nothing, whoever's tokens stand there.
         if (span.before == Span::State::kNone) std::fill_n(dstate, state_size(), Acc{0});
         store(value_.data(), sizes.value, span, value_head(head), gradient.v);
         store_statistics(span, head, gradient);
       }
-      unit_length_backward(query_, query_factor_, scale(), sizes, dquery);
-      unit_length_backward(key_, key_factor_, Acc{1}, sizes, dkey);
-      store(dquery.data(), sizes.key, span, key_head_, gradient.q);
-      store(dkey.data(), sizes.key, span, key_head_, gradient.k);
+      unit_length_backward(query_, query_factor_, scale(), sizes, dquery_);
+      unit_length_backward(key_, key_factor_, Acc{1}, sizes, dkey_);
+      store(dquery_.data(), sizes.key, span, key_head_, gradient.q);
+      store(dkey_.data(), sizes.key, span, key_head_, gradient.k);
     }
   }
 
  private:
+  static std::int64_t num_bytes(const Shape& shape, Direction direction) {
+    const model::DeltaCuts cuts = shape.cuts(sizeof(Acc));
+    return cuts.worker_bytes() + (direction == Direction::kBackward ? cuts.backward_bytes() : 0);
+  }
+  /// Rows of a chunk.
+  std::span<Acc> take(std::int64_t width) { return arena_.take<Acc>(shape_.sizes.rows * width); }
+
   Acc scale() const { return Acc{1} / std::sqrt(static_cast<Acc>(shape_.sizes.key)); }
   std::int64_t state_size() const { return shape_.sizes.key * shape_.sizes.value; }
   std::int64_t value_head(std::int64_t head) const { return key_head_ * shape_.heads_of_key() + head; }
   Acc* state(std::int64_t head) { return states_.data() + head * state_size(); }
-  Acc* remembered(std::size_t span, std::int64_t head) {
-    return before_ + (static_cast<std::int64_t>(span) * shape_.heads_of_key() + head) * state_size();
+  /// Where the state before a chunk that goes on from another one is remembered.
+  Acc* remembered(const Span& span, std::int64_t head) {
+    return before_.data() + (span.carried * shape_.heads_of_key() + head) * state_size();
+  }
+  /// Behind load_keys: which leaves nothing in the states where a document begins.
+  const Acc* state_before(const Span& span, std::int64_t head) {
+    return span.before == Span::State::kNone ? state(head) : remembered(span, head);
   }
   delta::HeadRows<Acc> head_rows() const {
     return {query_.data(), key_.data(), value_.data(), decay_.data(), beta_.data()};
@@ -197,7 +228,7 @@ class Worker {
   }
 
   /// Rows to length `length`; the factors that did it stay.
-  static void to_length(Acc length, const delta::Sizes& sizes, std::vector<Acc>& x, std::vector<Acc>& factors) {
+  static void to_length(Acc length, const delta::Sizes& sizes, std::span<Acc> x, std::span<Acc> factors) {
     for (std::int64_t i = 0; i < sizes.rows; ++i) {
       Acc* row = x.data() + i * sizes.key;
       Acc sum = 0;
@@ -211,8 +242,8 @@ class Worker {
   }
 
   /// dx becomes the gradient of the rows before `to_length`, which gave x.
-  static void unit_length_backward(const std::vector<Acc>& x, const std::vector<Acc>& factors, Acc length,
-                                   const delta::Sizes& sizes, std::vector<Acc>& dx) {
+  static void unit_length_backward(std::span<const Acc> x, std::span<const Acc> factors, Acc length,
+                                   const delta::Sizes& sizes, std::span<Acc> dx) {
     for (std::int64_t i = 0; i < sizes.rows; ++i) {
       const Acc* row = x.data() + i * sizes.key;
       Acc* drow = dx.data() + i * sizes.key;
@@ -258,12 +289,14 @@ class Worker {
     }
   }
 
-  /// The states before every chunk.
+  /// The states before every chunk that goes on from another one.
   void remember_states(const std::vector<Span>& spans) {
     for (std::size_t i = 0; i < spans.size(); ++i) {
       const delta::Sizes sizes = load_keys(spans[i]);
       for (std::int64_t head = 0; head < shape_.heads_of_key(); ++head) {
-        std::copy_n(state(head), state_size(), remembered(i, head));
+        if (spans[i].before == Span::State::kCarried) {
+          std::copy_n(state(head), state_size(), remembered(spans[i], head));
+        }
         if (i + 1 == spans.size() || spans[i + 1].before == Span::State::kNone) continue;
         load_values(spans[i], head);
         chunk_.forward(sizes, head_rows(), state(head), nullptr);
@@ -273,31 +306,24 @@ class Worker {
 
   Shape shape_;
   const DeltaRule& in_;
+  Arena arena_;
   Heads<const T> q_, k_, v_;
   delta::DeltaChunk<Acc> chunk_;
-  std::vector<Acc> query_, key_, query_factor_, key_factor_, value_, decay_, beta_, y_;
-  std::vector<Acc> states_;  // of the value heads of a key head, as they move on
-  Acc* before_ = nullptr;    // the same before each chunk
+  std::span<Acc> query_, key_, query_factor_, key_factor_, value_, decay_, beta_, y_;
+  std::span<Acc> states_;  // of the value heads of a key head, as they move on
+  std::span<Acc> dquery_, dkey_, dstates_;
+  std::span<Acc> before_;  // states that were carried
   std::int64_t sequence_ = 0, key_head_ = 0, first_ = 0;
 };
 
-/// Chunks of the sequence that has most.
-std::int64_t most_spans(const DeltaRule& in, const Shape& shape) {
-  std::size_t most = 0;
-  for (std::int64_t sequence = 0; sequence < shape.tokens / shape.seq_length; ++sequence) {
-    most = std::max(most, spans_of(in, sequence).size());
-  }
-  return static_cast<std::int64_t>(most);
-}
-
-/// body(worker, number of the thread, unit), with a Worker of its own for each thread.
+/// body(worker, unit), with a Worker of its own for each thread.
 template <typename T, typename Body>
-void for_each_key_head(const Shape& shape, const DeltaRule& in, const Body& body) {
+void for_each_key_head(const Shape& shape, const DeltaRule& in, Direction direction, const Body& body) {
   std::vector<std::unique_ptr<Worker<T>>> workers(static_cast<std::size_t>(at::get_num_threads()));
   for_each_unit(shape.num_units(), [&](std::int64_t worker, std::int64_t unit) {
     std::unique_ptr<Worker<T>>& own = workers[static_cast<std::size_t>(worker)];
-    if (own == nullptr) own = std::make_unique<Worker<T>>(shape, in);
-    body(*own, worker, unit);
+    if (own == nullptr) own = std::make_unique<Worker<T>>(shape, in, direction);
+    body(*own, unit);
   });
 }
 
@@ -309,8 +335,8 @@ void delta_rule_forward(const DeltaRule& in, Tensor& y_TAV) {
   dispatch_floating(in.v_TAV.scalar_type(), "delta_rule_forward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Heads<T> y(y_TAV, shape.tokens, shape.value_heads, shape.sizes.value, "y");
-    for_each_key_head<T>(shape, in,
-                         [&](Worker<T>& worker, std::int64_t, std::int64_t unit) { worker.forward(unit, y); });
+    for_each_key_head<T>(shape, in, Direction::kForward,
+                         [&](Worker<T>& worker, std::int64_t unit) { worker.forward(unit, y); });
   });
 }
 
@@ -330,11 +356,8 @@ void delta_rule_backward(const Tensor& dy_TAV, const DeltaRule& in, DeltaRuleGra
         {gradient.v_TAV, shape.tokens, shape.value_heads, shape.sizes.value, "v's gradient"},
         gradient.log_decay.data_ptr<Acc>(),
         gradient.beta_TA.data_ptr<Acc>()};
-    const std::int64_t states = most_spans(in, shape) * shape.heads_of_key() * shape.sizes.key * shape.sizes.value;
-    const Tensor before = at::empty({at::get_num_threads(), states}, in.beta_TA.options());
-    for_each_key_head<T>(shape, in, [&](Worker<T>& worker, std::int64_t thread, std::int64_t unit) {
-      worker.backward(unit, dy, before.data_ptr<Acc>() + thread * states, output);
-    });
+    for_each_key_head<T>(shape, in, Direction::kBackward,
+                         [&](Worker<T>& worker, std::int64_t unit) { worker.backward(unit, dy, output); });
   });
 }
 

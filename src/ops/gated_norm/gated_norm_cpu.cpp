@@ -1,6 +1,8 @@
 #include "ops/gated_norm/gated_norm.hpp"
 
+#include "model/host_cuts.hpp"
 #include "ops/for_each_unit.hpp"
+#include "ops/scratch.hpp"
 #include "ops/simd_math.hpp"
 #include "ops/zone.hpp"
 
@@ -8,7 +10,7 @@ namespace primus::ops {
 namespace {
 
 // Heads whose share of the weight's gradient is one partial sum: sums are cut up by shape alone.
-constexpr std::int64_t kHeadsOfASum = 512;
+constexpr std::int64_t kHeadsOfASum = model::kGatedHeadsOfASum;
 
 template <typename T>
 struct Heads {
@@ -121,12 +123,12 @@ void backward(const Tensor& dy_TAV, const Tensor& x_TAV, const Tensor& gate_TAV,
   const std::int64_t width = x_TAV.size(2);
   const std::int64_t heads = x_TAV.size(0) * x_TAV.size(1);
   const std::int64_t num_sums = (heads + kHeadsOfASum - 1) / kHeadsOfASum;
-  const Tensor sums = at::zeros({num_sums, width}, main_grad_V.options());
-  const Tensor scratch = at::empty({num_sums, width}, main_grad_V.options());
+  const Tensor sums = zeroed_scratch({num_sums, width}, main_grad_V.options());
+  const Tensor row = scratch({num_sums, width}, main_grad_V.options());
   for_each_sum(heads, [&](std::int64_t begin, std::int64_t end, std::int64_t sum) {
     for (std::int64_t i = begin; i < end; ++i) {
       backward_head<kGate, T>(dy.at(i), x.at(i), gate.at(i), weight, width, static_cast<Acc>(norm.epsilon),
-                              scratch.data_ptr<Acc>() + sum * width, dx.at(i), dgate.at(i),
+                              row.data_ptr<Acc>() + sum * width, dx.at(i), dgate.at(i),
                               sums.data_ptr<Acc>() + sum * width);
     }
   });
