@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/pass_peaks.hpp"
+#include "nn/mixer_specs.hpp"
 #include "nn/rope_tables.hpp"
 #include "ops/allocator.hpp"
 #include "random_configuration.hpp"
@@ -144,6 +145,17 @@ TEST_P(PassBytes, OfRandomRuns) {
 
 INSTANTIATE_TEST_SUITE_P(Configurations, PassBytes, ::testing::Range(0, 80));
 
+class PassBytesOfMixers : public PassBytes {};
+
+TEST_P(PassBytesOfMixers, OfRandomRuns) {
+  std::mt19937_64 generator(seed());
+  Configuration c = random_configuration(seed());
+  randomise_mixers(c.spec, seed());
+  expect_declared(c, generator);
+}
+
+INSTANTIATE_TEST_SUITE_P(Configurations, PassBytesOfMixers, ::testing::Range(0, 40));
+
 /// A plain model, wide and long enough that no tensor hides another, with what the options ask for.
 Configuration plain_configuration() {
   Configuration c;
@@ -171,6 +183,21 @@ void use_mla(Configuration& c) {
   mla.v_head_dim = 8;
   c.spec.attention = mla;
   c.spec.rope = {.type = model::RopeType::kRope, .rotary_dim = 6};
+}
+
+void use_short_convolutions(Configuration& c) {
+  c.spec.short_convolution = {.kernel_size = 3, .bias = model::Part::kPresent};
+  c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kShortConvolution);
+}
+
+void use_delta_nets(Configuration& c) {
+  model::GatedDeltaSpec& delta = c.spec.gated_delta;
+  delta.num_key_heads = 2;
+  delta.num_value_heads = 6;
+  delta.key_head_dim = 7;
+  delta.value_head_dim = 5;
+  delta.kernel_size = 4;
+  c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kGatedDelta);
 }
 
 void use_half_precision(Configuration& c) {
@@ -238,6 +265,22 @@ const Option kOptions[] = {
        use_half_precision(c);
        c.spec.linear_bias = Part::kPresent;
        c.step.policy.router = DType::kFloat64;
+     }},
+    {"short convolutions", use_short_convolutions},
+    {"delta nets", use_delta_nets},
+    {"delta nets, half precision",
+     [](Configuration& c) {
+       use_half_precision(c);
+       use_delta_nets(c);
+     }},
+    {"mixers of all kinds, made again",
+     [](Configuration& c) {
+       use_short_convolutions(c);
+       use_delta_nets(c);
+       c.spec.mixers = {model::MixerKind::kShortConvolution, model::MixerKind::kGatedDelta,
+                        model::MixerKind::kAttention};
+       using enum model::LayerRecompute;
+       c.step.recompute.layers = {kAllButInput, kAll, kAll};
      }},
     {"sinks",
      [](Configuration& c) {
@@ -374,6 +417,13 @@ TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
     std::mt19937_64 generator(seed);
     Configuration c = random_configuration(seed);
     c.spec.mtp_variant.mixed_hidden_states = Part::kAbsent;
+    if (seed % 2 == 0) {
+      randomise_mixers(c.spec, seed);
+      c.spec.layers.push_back(model::LayerKind::kDense);
+      c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kGatedDelta);
+      c.spec.mixers.front() = model::MixerKind::kShortConvolution;
+      c.step.recompute = {};
+    }
     PassRun run(c);
     const auto [forward, backward] = run.held(generator);
     const std::int64_t num_tensors = run.declared().num_tensors;
@@ -393,6 +443,11 @@ TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
   std::mt19937_64 generator(4);
   for (const auto apply :
        {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); }, +[](Configuration& c) { use_half_precision(c); },
+        +[](Configuration& c) { use_short_convolutions(c); }, +[](Configuration& c) { use_delta_nets(c); },
+        +[](Configuration& c) {
+          use_half_precision(c);
+          use_delta_nets(c);
+        },
         +[](Configuration& c) {
           use_half_precision(c);
           c.step.loss_fusion = model::LossFusion::kFused;
