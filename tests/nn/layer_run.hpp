@@ -55,7 +55,8 @@ inline LayerRun run_layer(const model::ModelSpec& spec, int layer, model::BatchS
 }
 
 /// Largest error of a gradient in fp32, relative to its norm or, where the terms of a sum cancel (one sink's gradient
-/// is a sum over all tokens), to a hundredth of the layer's largest. In fp64 every gradient stands alone.
+/// is a sum over all tokens; a decay's the difference of what the rows before and behind it say), to a hundredth of the
+/// layer's largest. In fp64 every gradient stands alone.
 inline double worst_rounding(const nn::ParameterStore& store, const ReferenceParameters& reference,
                              std::string* worst) {
   double largest_norm = 0.0;
