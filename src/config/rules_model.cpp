@@ -173,9 +173,6 @@ void linear_attention(RuleContext& context) {
   if (context.is_null("linear_attention_freq")) {
     context.report("experimental_attention_variant", "nothing says which layers have it",
                    "linear_attention_freq beside it", "for instance linear_attention_freq: 4");
-  } else if (const auto* every = std::get_if<std::int64_t>(&experiment.setting("linear_attention_freq").value.data);
-             every != nullptr && *every < 1) {
-    context.report("linear_attention_freq", "all layers but each n-th need an n", "an integer >= 1");
   }
   const std::int64_t keys = experiment.get_int("linear_num_key_heads");
   const std::int64_t values = experiment.get_int("linear_num_value_heads");

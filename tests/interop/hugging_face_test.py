@@ -11,6 +11,8 @@ Where transformers itself departs from what a model's authors published, the com
   * DeepSeek-V2's norm_topk_prob is read nowhere there: an import refuses it when it is true.
   * Masked groups get probability 0 there and could be chosen if fewer experts are left than a token takes; models.py
     leaves enough. DeepSeek-V3 sums a group's best two whatever top_k is: an import refuses other quotients.
+  * The gated delta rule in chunks loses the digits of tiny gradients of decays there: models.correct() puts its own form
+    token by token in its place.
   * The balancing loss there is over all layers' tokens at once: no comparison uses it. Ours is tested against its closed
     form in tests/ops/router_test.cpp.
 """

@@ -96,7 +96,6 @@ class DeltaChunk {
     blas_gemm<Acc>(rows, key, value, {dx_.data(), value}, {state, value, Transpose::kYes}, Acc{0}, dkey_.data(), key);
     blas_gemm<Acc>(key, value, rows, {key_.data(), key, Transpose::kYes}, {dx_.data(), value}, Acc{1}, dstate, value);
     keys_backward(sizes, in, gradient);
-    decay_backward(sizes, gradient.log_decay);
   }
 
  private:
@@ -240,14 +239,12 @@ class DeltaChunk {
     }
   }
 
-  /// Queries, keys, and the sums of the log decays: where q or k stands with exp(+G) a sum's gradient is q·dq or k·dk,
-  /// where it stands with exp(−G) its negative.
+  /// Queries, keys and log decays.
   void keys_backward(const Sizes& sizes, const HeadRows<Acc>& in, const HeadGradients<Acc>& gradient) {
     const std::int64_t elements = sizes.rows * sizes.key;
     Acc* dq = dquery_.data();
     Acc* dk_row = dk_row_.data();
     Acc* dk_column = dk_column_.data();
-    Acc* dsum = dsum_.data();
     const Acc* grown = grown_.data();
     const Acc* rest = rest_.data();
     const Acc* dkey = dkey_.data();
@@ -258,14 +255,15 @@ class DeltaChunk {
       dk_row[i] = -dkey[i] * grown[i];
       dk_column[i] = drest[i] * rest[i];
     }
-    Acc* dlast = dsum + (sizes.rows - 1) * sizes.key;
-    for (std::int64_t i = 0; i < sizes.rows; ++i) {
-      for (std::int64_t d = 0; d < sizes.key; ++d) dlast[d] += in.k[i * sizes.key + d] * dk_column[i * sizes.key + d];
+    if (sizes.is_by_channel()) {
+      add_rest_to_last(sizes, in.k);
+    } else {
+      head_decay_backward(sizes, in, gradient.log_decay);
     }
     products_.backward(sizes, in.q, in.k, sum_.data(), dm_.data(), dp_.data(), dq, dk_row, dk_column);
+    if (sizes.is_by_channel()) channel_decay_backward(sizes, in, gradient.log_decay);
 #pragma omp simd
     for (std::int64_t i = 0; i < elements; ++i) {
-      dsum[i] += in.q[i] * dq[i] + in.k[i] * (dk_row[i] - dk_column[i]);
       gradient.q[i] += dq[i];
       gradient.k[i] += dk_row[i] + dk_column[i];
     }
@@ -276,20 +274,58 @@ class DeltaChunk {
     }
   }
 
-  /// A log decay is in the sums of its own row and of all rows behind it.
-  void decay_backward(const Sizes& sizes, Acc* dlog_decay) {
-    const std::int64_t width = sizes.decay_width;
-    for (std::int64_t i = sizes.rows - 1; i >= 0; --i) {
-      const Acc* dsum = dsum_.data() + i * sizes.key;
-      Acc* out = dlog_decay + i * width;
-      const Acc* behind = i + 1 < sizes.rows ? out + width : nullptr;
-      if (width == 1) {
-        Acc sum = 0;
-        for (std::int64_t d = 0; d < sizes.key; ++d) sum += dsum[d];
-        out[0] = sum + (behind != nullptr ? behind[0] : Acc{0});
-        continue;
+  /// Of one decay a head: a row's decay lies on every way from what stands before the row (the state, earlier rows) to
+  /// what stands in it or behind it. Ways are added up, and none is subtracted again: the gradient of the sums G would
+  /// be differences of large numbers. dq, dk_row and dk_column hold the ways from and to the states alone.
+  void head_decay_backward(const Sizes& sizes, const HeadRows<Acc>& in, Acc* dlog_decay) {
+    const std::int64_t n = sizes.rows;
+    const Acc* through_all = dsum_.data() + (n - 1) * sizes.key;
+    Acc from_rows = 0;
+    for (std::int64_t d = 0; d < sizes.key; ++d) from_rows += through_all[d];
+    for (std::int64_t t = 0; t < n; ++t) {
+      dlog_decay[t] = from_rows;
+      from_rows += dot(in.k + t * sizes.key, dk_column_.data() + t * sizes.key, sizes.key);
+    }
+    Acc to_rows = 0;
+    for (std::int64_t t = n - 1; t >= 0; --t) {
+      to_rows += dot(in.q + t * sizes.key, dquery_.data() + t * sizes.key, sizes.key) +
+                 dot(in.k + t * sizes.key, dk_row_.data() + t * sizes.key, sizes.key);
+      dlog_decay[t] += to_rows;
+    }
+    for (std::int64_t i = 1; i < n; ++i) {
+      Acc between = 0;  // from rows before t to row i
+      for (std::int64_t t = 1; t <= i; ++t) {
+        const std::int64_t from = i * n + t - 1;
+        between += dm_.data()[from] * m_.data()[from] + dp_.data()[from] * p_.data()[from];
+        dlog_decay[t] += between;
       }
-      for (std::int64_t d = 0; d < width; ++d) out[d] = dsum[d] + (behind != nullptr ? behind[d] : Acc{0});
+    }
+  }
+
+  /// What the keys that reach the state behind the chunk say of the sum up to the last row.
+  void add_rest_to_last(const Sizes& sizes, const Acc* k) {
+    Acc* dlast = dsum_.data() + (sizes.rows - 1) * sizes.key;
+    const Acc* dk_column = dk_column_.data();
+    for (std::int64_t i = 0; i < sizes.rows; ++i) {
+      for (std::int64_t d = 0; d < sizes.key; ++d) dlast[d] += k[i * sizes.key + d] * dk_column[i * sizes.key + d];
+    }
+  }
+
+  /// Of one decay a row of the state: where q or k stands with exp(+G) a sum's gradient is q·dq or k·dk, where it
+  /// stands with exp(−G) its negative; and a log decay is in the sums of its own row and of all rows behind it.
+  void channel_decay_backward(const Sizes& sizes, const HeadRows<Acc>& in, Acc* dlog_decay) {
+    const Acc* dq = dquery_.data();
+    const Acc* dk_row = dk_row_.data();
+    const Acc* dk_column = dk_column_.data();
+    const Acc* dsum = dsum_.data();
+    const std::int64_t width = sizes.key;
+    for (std::int64_t i = sizes.rows - 1; i >= 0; --i) {
+      Acc* out = dlog_decay + i * width;
+      for (std::int64_t d = 0; d < width; ++d) {
+        const std::int64_t at = i * width + d;
+        const Acc own = dsum[at] + in.q[at] * dq[at] + in.k[at] * (dk_row[at] - dk_column[at]);
+        out[d] = own + (i + 1 < sizes.rows ? out[width + d] : Acc{0});
+      }
     }
   }
 
