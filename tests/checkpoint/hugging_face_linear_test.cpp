@@ -55,7 +55,8 @@ config::Experiment imported(const std::string& text) {
 TEST(HuggingFaceLinear, PublishedModelsByHand) {
   const std::int64_t conv = 4 * 2048 * 2048 + 3 * 2048;
   const std::int64_t attention = 2 * 2048 * 2048 + 2048 * 1024 + 2 * 64;
-  const std::int64_t moe = 32 * 3 * 2048 * 1792 + 32 * 2048 + 32;  // the last: the experts' biases, which are no weights
+  const std::int64_t moe =
+      32 * 3 * 2048 * 1792 + 32 * 2048 + 32;  // the last: the experts' biases, which are no weights
   EXPECT_EQ(model::count_parameters(model::build_model_spec(imported(kLfm2Moe))).total,
             18 * conv + 6 * attention + 2 * 3 * 2048 * 7168 + 22 * moe + 49 * 2048 + 65536 * 2048);
   const std::int64_t small = 10 * (4 * 1024 * 1024 + 3 * 1024) + 6 * (2 * 1024 * 1024 + 1024 * 1024 + 2 * 64);
