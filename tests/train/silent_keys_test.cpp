@@ -127,6 +127,7 @@ Words candidates(const Key& key, const config::Value& now) {
   static const std::map<std::string_view, Words> kSpecial = {
       {"window_size", {"[3,0]", "null"}},
       {"moe_layer_freq", {"2"}},
+      {"experimental_attention_variant", {"gdn", "gated_delta_net", "gdn2", "dsa", "null"}},
       {"linear_attention_freq", {"3", "[1,1,0,1]"}},
       {"linear_num_key_heads", {"1", "4"}},
       {"lfm_layer_types", {"[full_attention,conv,conv,conv]"}},
@@ -181,6 +182,7 @@ Words candidates(const Key& key, const config::Value& now) {
 
 /// Values that ask for what some run does in any case, with what makes it so.
 const std::map<std::string_view, std::string_view> kAskForNothing = {
+    {"--experimental_attention_variant=gated_delta_net", "the other name of gdn"},
     {"--max_position_embeddings", "a bound on seq_length where positions are no table"},
     {"--optimizer_cpu_offload", "a run on the CPU has its state there"},
     {"--moe_token_dispatcher_type", "nothing travels on one process"},
