@@ -10,6 +10,7 @@
 #include "ops/cuda_ops.hpp"
 #include "ops/embedding/embedding.hpp"
 #include "ops/rope/rope.hpp"
+#include "ops/update/update.hpp"
 
 namespace primus::bench {
 namespace {
@@ -165,6 +166,21 @@ void bench_adamw() {
       "adamw_halves_step", fmt::format("{} M bf16 + low 16 bits", n >> 20), 28.0 * n,
       measure_cuda([&](int) { ops::adamw_halves_step({}, gate, ops::Decays::kYes, grad, low_bits, m, v, weight); }, 10,
                    3));
+  ops::UpdateState state{.master = {}, .low_bits = low_bits, .first_moment = {}, .second_moment = {}};
+  for (const DType type : {DType::kFloat8, DType::kBFloat16}) {
+    const ops::StateForm root = type == DType::kFloat8 ? ops::StateForm::kRoot : ops::StateForm::kPlain;
+    state.first_moment = ops::make_state(weight, type);
+    state.second_moment = ops::make_state(weight, type, root);
+    const Tensor narrow_grad = grad.to(at::kBFloat16);
+    report_bytes("stored_update", fmt::format("{} M bf16 + low 16 bits, {} moments", n >> 20, name(type)),
+                 (10.0 + 4.0 * static_cast<double>(size_bytes(type))) * n,
+                 measure_cuda(
+                     [&](int) {
+                       ops::stored_update(ops::UpdateRule::kAdamW, {}, gate, ops::Decays::kYes, narrow_grad, state,
+                                          weight);
+                     },
+                     10, 3));
+  }
   report_bytes("add_sum_of_squares", fmt::format("{} M fp32", n >> 20), 4.0 * n,
                measure_cuda([&](int) { ops::add_sum_of_squares(grad, one); }, 10, 3));
   report_bytes("add_sum_of_squares", fmt::format("{} M bf16", n >> 20), 2.0 * n,

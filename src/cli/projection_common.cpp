@@ -29,11 +29,17 @@ std::string moments_text(model::OptimizerKind kind, const model::NumericPolicy& 
   return text;
 }
 
+std::string masters_text(const model::NumericPolicy& policy) {
+  if (!policy.has_master_copy()) return "no masters, ";
+  const bool is_beside = policy.master_form == model::MasterForm::kBesideWeight;
+  return fmt::format("{} masters{}, ", type_text(policy.master), is_beside ? " as the 16 bits that weights lack" : "");
+}
+
 std::string state_text(const MemoryInputs& inputs) {
   const model::NumericPolicy& policy = inputs.policy;
   std::string text =
       fmt::format("{} weights, {} gradients, ", type_text(policy.parameters), type_text(policy.main_gradients));
-  text += policy.has_master_copy() ? fmt::format("{} masters, ", type_text(policy.master)) : "no masters, ";
+  text += masters_text(policy);
   const model::OptimizerSpec& optimizer = inputs.optimizer;
   text += moments_text(optimizer.kind, policy);
   if (model::moves_matrices(optimizer.kind))

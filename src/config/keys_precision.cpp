@@ -32,7 +32,7 @@ constexpr Key kInitAndFusion[] = {
 constexpr Key kPrecision[] = {
   works("bf16", kBool, "true", "", "Weights and activations in bfloat16, with fp32 master weights.", "false: fp32"),
   works("fp16", kBool, "false", "", "Weights and activations in half precision, with fp32 master weights and a scaled loss.", "on the CPU"),
-  works("grad_reduce_in_bf16", kBool, "false", "", "Gradients held and reduced in bfloat16.", "on the CPU"),
+  works("grad_reduce_in_bf16", kBool, "false", "", "Gradients held and reduced in bfloat16."),
   works("loss_scale", kReal, "null", ">0", "Fixed loss scale of half precision."),
   works("initial_loss_scale", kReal, "4294967296", ">0", "First loss scale of half precision."),
   works("min_loss_scale", kReal, "1.0", ">0", "Smallest loss scale of half precision."),

@@ -45,7 +45,7 @@ constexpr Key kTraining[] = {
 };
 
 constexpr Key kOptimizer[] = {
-  works("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient.", "dist_muon is muon on one process; others than adam: on the CPU"),
+  works("optimizer", kText, "adam", "adam|sgd|muon|dist_muon|lion|soap|adaptive_muon", "Optimizer; adam is AdamW, sgd has momentum and decay inside the gradient.", "dist_muon is muon on one process; it, adaptive_muon and soap: on the CPU"),
   works("weight_decay", kReal, "0.01", ">=0", "Decoupled weight decay; vectors have none."),
   works("clip_grad", kReal, "1.0", ">=0", "Global gradient norm that is not exceeded; 0: no clipping."),
   works("adam_beta1", kReal, "0.9", "0..<1", "Decay of the first moment."),
@@ -70,7 +70,7 @@ constexpr Key kOptimizer[] = {
   no_effect("overlap_cpu_optimizer_d2h_h2d", kBool, "false", "", "Copies beside the host's step.", kOnTheHost),
   no_effect("pin_cpu_grads", kBool, "true", "", "Host gradients in page-locked memory.", kOnTheHost),
   no_effect("pin_cpu_params", kBool, "true", "", "Host parameters in page-locked memory.", kOnTheHost),
-  works("use_precision_aware_optimizer", kBool, "false", "", "Number types of gradients, master weights and moments by key.", "on the CPU (docs/numerics.md)"),
+  works("use_precision_aware_optimizer", kBool, "false", "", "Number types of gradients, master weights and moments by key.", "docs/numerics.md"),
   works("main_grads_dtype", kText, "fp32", "fp32|bf16", "Number type in which main gradients are held."),
   works("main_params_dtype", kText, "fp32", "fp32|fp16", "Number type of the master weights."),
   works("exp_avg_dtype", kText, "fp32", "fp32|fp16|bf16|fp8", "Number type of the first moment."),

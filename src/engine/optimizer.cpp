@@ -42,11 +42,11 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
   }
   for (const auto& parameter : parameters.all()) {
     if (!parameter->is_trained()) continue;
-    State state{parameter.get(), spec.rule(parameter->descriptor), {}, {}, {}};
+    State state{parameter.get(), spec.rule(parameter->descriptor), {}, {}};
     if (const double factor = spec.rate_factor(parameter->descriptor); factor != 1.0) scaled_rate_factor_ = factor;
     const at::Tensor& weight = parameter->weight;
     if (policy.master_form == model::MasterForm::kBesideWeight) {
-      state.low_bits = at::zeros(weight.sizes(), weight.options().dtype(at::kShort));
+      state.stored.low_bits = at::zeros(weight.sizes(), weight.options().dtype(at::kShort));
     } else if (policy.has_master_copy()) {
       state.stored.master = ops::make_state(weight, policy.master);
     }
@@ -59,8 +59,8 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
       state.soap = ops::make_soap_state(weight, ops::to_aten(policy.statistics));
     }
     state.stored.key = stream_id(parameter->descriptor.name);
-    PRIMUS_CHECK(parameters.device().is_cpu() || is_fused(state), "{}: no GPU kernel moves this parameter",
-                 parameter->descriptor.name);
+    PRIMUS_CHECK(parameters.device().is_cpu() || !model::moves_matrices(state.rule),
+                 "{}: no GPU kernel moves this parameter", parameter->descriptor.name);
     states_.push_back(std::move(state));
   }
   take_masters();
@@ -68,7 +68,7 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
 
 void Optimizer::take_masters() {
   for (State& state : states_) {
-    if (state.low_bits.defined()) state.low_bits.zero_();
+    if (state.stored.low_bits.defined()) state.stored.low_bits.zero_();
     ops::StoredState& master = state.stored.master;
     if (!master.is_held()) continue;
     const at::Tensor& weight = state.parameter->weight;
@@ -88,9 +88,9 @@ std::vector<StateTensor> Optimizer::state_tensors() const {
     if (stored.scale_B.defined()) tensors.push_back({name, part, StateTensor::Holds::kScales, stored.scale_B});
   };
   for (const State& state : states_) {
-    if (state.low_bits.defined()) {
+    if (state.stored.low_bits.defined()) {
       tensors.push_back({state.parameter->descriptor.name, StateTensor::Part::kMaster, StateTensor::Holds::kValues,
-                         state.parameter->weight, state.low_bits});
+                         state.parameter->weight, state.stored.low_bits});
     }
     add(state, StateTensor::Part::kMaster, state.stored.master);
     add(state, StateTensor::Part::kFirstMoment, state.stored.first_moment);
@@ -193,8 +193,8 @@ void Optimizer::update(State& state) {
     return ops::stored_update(element_rule(state.rule), options, gate, decays, state.parameter->gradient(),
                               state.stored, weight);
   }
-  if (state.low_bits.defined()) {
-    return ops::adamw_halves_step(options, gate, decays, state.parameter->gradient(), state.low_bits,
+  if (state.stored.low_bits.defined()) {
+    return ops::adamw_halves_step(options, gate, decays, state.parameter->gradient(), state.stored.low_bits,
                                   state.stored.first_moment.values, state.stored.second_moment.values, weight);
   }
   at::Tensor& master = state.stored.master.is_held() ? state.stored.master.values : weight;
@@ -206,7 +206,7 @@ void Optimizer::scale_rows(nn::Parameter& parameter, std::int64_t first, std::in
   const auto own =
       std::find_if(states_.begin(), states_.end(), [&](const State& state) { return state.parameter == &parameter; });
   PRIMUS_CHECK(own != states_.end(), "{} is not trained", parameter.descriptor.name);
-  PRIMUS_CHECK(!own->low_bits.defined(), "{}: rows of a master in halves", parameter.descriptor.name);
+  PRIMUS_CHECK(!own->stored.low_bits.defined(), "{}: rows of a master in halves", parameter.descriptor.name);
   ops::StoredState& stored = own->stored.master;
   if (!stored.is_held()) {
     parameter.weight.narrow(0, first, count).mul_(factor);

@@ -36,7 +36,7 @@ struct StateTensor {
 class Optimizer {
  public:
   /// Allocates master copies (where the weights' type is narrower) and moments for every trained parameter. On a
-  /// GPU: adam with fp32 gradients, masters and moments only (train/device_support.hpp says so to the user).
+  /// GPU: rules of single elements only (train/device_support.hpp says so to the user).
   Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy& policy, const model::OptimizerSpec& spec);
 
   /// For the steps that are begun from now on.
@@ -70,7 +70,6 @@ class Optimizer {
     nn::Parameter* parameter;
     model::OptimizerKind rule;
     ops::UpdateState stored;
-    at::Tensor low_bits;  // of the master, where the policy holds it beside the weight
     ops::SoapState soap;  // where the rule is SOAP
   };
 

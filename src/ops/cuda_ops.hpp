@@ -13,6 +13,7 @@
 #include "ops/router/noise.hpp"
 #include "ops/router/router.hpp"
 #include "ops/swiglu/swiglu.hpp"
+#include "ops/update/update.hpp"
 
 namespace primus::ops {
 
@@ -77,6 +78,7 @@ struct CudaOps {
   PRIMUS_CUDA_OP(embedding_backward);
   PRIMUS_CUDA_OP(adamw_step);
   PRIMUS_CUDA_OP(adamw_halves_step);
+  PRIMUS_CUDA_OP(stored_update);
   PRIMUS_CUDA_OP(close_gate);
   PRIMUS_CUDA_OP(add_sum_of_squares);
   PRIMUS_CUDA_OP(has_nonfinite);

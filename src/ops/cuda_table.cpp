@@ -16,7 +16,7 @@ CudaOps all_ops() {
   CudaOps ops;
   for (const auto add : {register_rms_norm, register_swiglu, register_permute, register_router, register_router_noise,
                          register_gemm, register_grouped_gemm, register_attention, register_rope,
-                         register_cross_entropy, register_embedding, register_adamw}) {
+                         register_cross_entropy, register_embedding, register_adamw, register_update}) {
     add(ops);
   }
   return ops;

@@ -13,6 +13,7 @@ void register_rope(CudaOps& ops);
 void register_cross_entropy(CudaOps& ops);
 void register_embedding(CudaOps& ops);
 void register_adamw(CudaOps& ops);
+void register_update(CudaOps& ops);
 void register_gemm(CudaOps& ops);
 void register_grouped_gemm(CudaOps& ops);
 void register_attention(CudaOps& ops);

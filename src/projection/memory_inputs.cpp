@@ -175,7 +175,7 @@ MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_s
   layout::RankGrid grid = layout::rank_grid(experiment, world_size);
   MemoryInputs inputs{
       .spec = model::build_model_spec(experiment),
-      .policy = model::numeric_policy(experiment),
+      .policy = model::gpu_policy(model::numeric_policy(experiment)),
       .optimizer = model::optimizer_spec(experiment),
       .recompute = {},
       .loss_fusion =
@@ -191,6 +191,12 @@ MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_s
       .original = originals_view(experiment)};
   require_countable(experiment, inputs);
   inputs.recompute = model::recompute_spec(experiment, inputs.spec, stages.layers_by_stage());
+  return inputs;
+}
+
+MemoryInputs on_host(MemoryInputs inputs) {
+  inputs.policy.master_form = model::MasterForm::kWhole;
+  inputs.scratch.device = model::OpDevice::kHost;
   return inputs;
 }
 

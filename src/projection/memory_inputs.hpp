@@ -43,13 +43,16 @@ struct MemoryInputs {
 /// What a model has whose activations no declaration describes yet, in words.
 std::optional<std::string> memory_gap(const model::ModelSpec& spec);
 
-/// `experiment` has been resolved on this world. `imbalance`: rows of the busiest rank over the balanced number, at
-/// least 1. Throws ConfigError where the batch does not divide, or where bytes could not be counted.
+/// On a GPU. `experiment` has been resolved on this world. `imbalance`: rows of the busiest rank over the balanced
+/// number, at least 1. Throws ConfigError where the batch does not divide, or where bytes could not be counted.
 MemoryInputs memory_inputs(const config::Experiment& experiment, std::int64_t world_size, double imbalance);
 
 /// The same run with its layers on these stages, under this schedule.
 MemoryInputs memory_inputs_on(const config::Experiment& experiment, std::int64_t world_size, double imbalance,
                               const layout::StageLayout& stages, const schedule::Request& schedule);
+
+/// The same run on a CPU, which holds masters whole and takes other scratch.
+MemoryInputs on_host(MemoryInputs inputs);
 
 /// The rows of the busiest rank's experts over the balanced number as they are counted: the imbalance that was asked
 /// for, as far as so many rows can exist.

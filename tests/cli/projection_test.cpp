@@ -127,12 +127,12 @@ TEST(ProjectionMemory, AsAPageItNeedsNoNetwork) {
   const std::string page = read_file(file);
   expect_holds(page, {"<!DOCTYPE html>", "<svg", "prefers-color-scheme: dark", "rank 23", "MI300X",
                       "Largest contributors", "activations: experts", "What would help", "--context_parallel_size 2",
-                      "does not fit: 192.1 of 192.0 GiB", "largest: pipeline rank 0"});
+                      "fits: 189.5 of 192.0 GiB on MI300X, 2.50 GiB left", "largest: pipeline rank 0"});
   // A rank, or all of them, are told on a page as in text.
   EXPECT_EQ(run_program(with(kMemory1T, {"--rank", "767", "--out", file})).code, 0);
   expect_holds(read_file(file), {"rank 767: tensor 0, context 0, data 31, pipeline 23"});
   expect_holds(run_program(with(kMemory1T, {"--hbm", "140GiB"})).out,
-               {"does not fit: 192.1 of 140.0 GiB on a device, 52.1 GiB too much"});
+               {"does not fit: 189.5 of 140.0 GiB on a device, 49.5 GiB too much"});
   EXPECT_EQ(run_program(with(kMemory1T, {"--all-ranks", "--out", file})).code, 0);
   expect_holds(read_file(file), {">rank 767<"});
   for (const char* reference : {"src=", "href=", "@import", "url("}) {
@@ -323,9 +323,9 @@ TEST(ProjectionMemory, OptionsOfTheOriginalSayWhatStandsInTheirPlace) {
 
 TEST(ProjectionMemory, SaysWhatEachOptimizerHolds) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"adam", "fp32 masters, fp32 moments;"},
-      {"sgd", "fp32 masters, fp32 momentum;"},
-      {"lion", "fp32 masters, fp32 momentum;"},
+      {"adam", "fp32 masters as the 16 bits that weights lack, fp32 moments;"},
+      {"sgd", "fp32 masters as the 16 bits that weights lack, fp32 momentum;"},
+      {"lion", "fp32 masters as the 16 bits that weights lack, fp32 momentum;"},
       {"muon", "fp32 momentum of matrices, fp32 moments of the rest;"}};
   for (const auto& [optimizer, text] : cases) {
     expect_holds(run_program({"projection", "memory", "--config", kLite, "--optimizer", optimizer}).out, {text});

@@ -1,10 +1,9 @@
 // Whole steps on a GPU beside the same steps on the CPU: loss, every gradient, weights after several updates.
 #include <gtest/gtest.h>
 
-#include "nn/rig.hpp"
+#include "engine/cuda_rig.hpp"
 #include "ops/adamw/adamw.hpp"
 #include "ops/allocator.hpp"
-#include "support/cuda.hpp"
 
 namespace primus {
 namespace {
@@ -27,31 +26,6 @@ double worst_gradient_difference(const nn::ParameterStore& gpu, const nn::Parame
     worst = std::max(worst, error / std::max(expected.norm().item<double>(), 1e-3 * largest_norm));
   }
   return worst;
-}
-
-/// Sizes that tensor cores take, so that no op falls back to a plain path.
-model::ModelSpec aligned_spec(std::uint64_t seed) {
-  model::ModelSpec spec = random_spec(seed);
-  spec.hidden_size = 64;
-  spec.vocab_size = 100;
-  spec.padded_vocab_size = 128;
-  spec.dense_ffn_hidden_size = 96;
-  spec.init_std = 0.1;
-  model::MlaSpec mla;
-  mla.num_heads = 2;
-  mla.kv_lora_rank = 32;
-  mla.qk_head_dim = 128;
-  mla.qk_pos_emb_head_dim = 64;
-  mla.v_head_dim = 128;
-  spec.attention = mla;
-  spec.rope = {.type = model::RopeType::kRope, .rotary_dim = 64};
-  spec.moe->router.num_experts = 8;
-  spec.moe->router.top_k = 2;
-  spec.moe->ffn_hidden_size = 32;
-  spec.moe->shared_ffn_hidden_size = 64;
-  // Where rounding differs, a learnt choice may fall to another expert, and gradients are then another model's.
-  spec.moe->router.balance = model::RouterSpec::Balance::kForced;
-  return spec;
 }
 
 class CudaStep : public CudaTestWithParam<int> {
@@ -252,15 +226,6 @@ TEST_P(CudaStep, TheNormIsThatOfTheGradients) {
       EXPECT_EQ(num_squared > 0, sequences == 1);
     }
   }
-}
-
-engine::StepSettings recorded_settings(const model::NumericPolicy& policy, model::BatchShape batch) {
-  return {.policy = policy,
-          .micro_batch = batch,
-          .clip_grad = 1.0,
-          .recompute = {},
-          .loss_scale = {},
-          .launch = engine::Launch::kRecorded};
 }
 
 /// Recorded or not, a step gives the same bits: recording and warming up change nothing (D7), and what changes from

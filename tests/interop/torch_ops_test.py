@@ -75,23 +75,28 @@ def check_router(checks):
     cases = [dict(topk=1), dict(topk=2, use_pre_softmax=True, scaling_factor=2.5), dict(topk=3, score_function="sigmoid"),
              dict(topk=2, score_function="sqrtsoftplus"), dict(topk=6, aux_loss_coeff=0.01, z_loss_coeff=0.001),
              dict(topk=2, score_function="sigmoid", aux_loss_coeff=0.1, with_bias=True)]
+    wide, bound = (torch.float32, 2e-6) if DEVICE == "cuda" else (torch.float64, 1e-12)
     for tokens in (1, 7, 64):
         for case in cases:
             options = dict(case)
-            logits = tensor(tokens, 8, dtype=torch.float64, scale=2.0)
-            bias = torch.randn(8, dtype=torch.float64, device=DEVICE) if options.pop("with_bias", False) else None
+            logits = tensor(tokens, 8, dtype=wide, scale=2.0)
+            bias = torch.randn(8, dtype=wide, device=DEVICE) if options.pop("with_bias", False) else None
             prob, index, num_tokens, loss = primus_ops.router(logits, bias=bias, **options)
-            expected_prob, expected_index, expected_loss = eager_router(logits, bias=bias, **options)
+            double = logits.detach().double().requires_grad_()
+            expected_prob, expected_index, expected_loss = eager_router(
+                double, bias=None if bias is None else bias.double(), **options)
             name = f"router {case} on {tokens} tokens"
             checks.that(torch.equal(index.long(), expected_index), f"{name}: the choices differ")
-            checks.near("probability", far(prob, expected_prob), 1e-12, name)
+            checks.near("probability", far(prob.double(), expected_prob), bound, name)
             checks.that(num_tokens.sum().item() == tokens * options["topk"], f"{name}: counts")
-            checks.near("router loss", abs(loss.item() - expected_loss.item()), 1e-12, name)
+            checks.near("router loss", abs(loss.item() - expected_loss.item()), bound, name)
             ours = gradients(prob, [logits])[0] + gradients(loss, [logits])[0]
-            theirs = gradients(expected_prob, [logits])[0]
-            if expected_loss.requires_grad:
-                theirs = theirs + gradients(expected_loss, [logits])[0]
-            checks.near("router gradient", far(ours, theirs), 1e-10, name)
+            torch.manual_seed(5)
+            weights = torch.randn(prob.shape, dtype=prob.dtype, device=DEVICE).double()
+            theirs = torch.autograd.grad((expected_prob * weights).sum() + expected_loss, [double])[0]
+            # One choice a token: its probability is 1 whatever the logits are, and their gradient rounding alone.
+            distance = (ours - theirs).abs().max().item() if options["topk"] == 1 else far(ours.double(), theirs)
+            checks.near("router gradient", distance, 100 * bound, name)
 
 
 def check_experts(checks):

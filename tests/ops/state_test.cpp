@@ -48,6 +48,45 @@ TEST(StateTest, NarrowTypesRoundToANeighbour) {
   }
 }
 
+/// Every number of a type comes back as itself, whatever the chance, and numbers grow with their codes.
+template <typename Code>
+void expect_numbers_to_stay(std::uint32_t num_codes) {
+  float before = -1.0F;
+  for (std::uint32_t code = 0; code < num_codes; ++code) {
+    const float x = Code::magnitude(code);
+    EXPECT_GT(x, before);
+    before = x;
+    for (const std::uint32_t random : {0U, 0x80000000U, 0xFFFFFFFFU}) ASSERT_EQ(Code::code_of(x, random), code);
+  }
+}
+
+TEST(StateTest, NumbersOfATypeStay) {
+  expect_numbers_to_stay<ops::E4m3Code>(0x7F);
+  expect_numbers_to_stay<ops::HalfCode>(0x7C00);
+  EXPECT_EQ(ops::E4m3Code::magnitude(0x7E), 448.0F);
+  EXPECT_EQ(ops::E4m3Code::magnitude(1), 0x1p-9F);
+  EXPECT_EQ(ops::HalfCode::magnitude(0x7BFF), 65504.0F);
+  EXPECT_EQ(ops::HalfCode::magnitude(1), 0x1p-24F);
+}
+
+/// The smallest power of two that lets the largest magnitude in, down to 2^-126.
+TEST(StateTest, ScalesAreTheSmallestThatFit) {
+  std::mt19937 generator(9);
+  std::uniform_real_distribution<float> exponent(-149.0F, 127.9F);
+  EXPECT_EQ(ops::E4m3Code::scale_of(0.0F), 0.0F);
+  EXPECT_EQ(ops::E4m3Code::inverse_of(0.0F), 0.0F);
+  for (int i = 0; i < 20000; ++i) {
+    const float x = i % 7 == 0 ? std::ldexp(448.0F, i % 200 - 120) : std::exp2(exponent(generator));
+    for (const auto& [scale, inverse, largest] :
+         {std::tuple{ops::E4m3Code::scale_of(x), ops::E4m3Code::inverse_of(ops::E4m3Code::scale_of(x)), 448.0},
+          {ops::HalfCode::scale_of(x), ops::HalfCode::inverse_of(ops::HalfCode::scale_of(x)), 65504.0}}) {
+      ASSERT_LE(static_cast<double>(x), largest * scale) << x;
+      ASSERT_TRUE(scale == 0x1p-126F || static_cast<double>(x) > largest * scale / 2) << x;
+      ASSERT_EQ(scale * inverse, 1.0F) << x;
+    }
+  }
+}
+
 TEST(StateTest, ScalesOfBlocksAreTheirOwn) {
   Tensor values = at::ones({256}, at::kFloat);
   values.narrow(0, 128, 128).mul_(1e-20F);

@@ -76,7 +76,7 @@ TEST_F(ProjectedMemory, IsHeldByEveryExperiment) {
     SCOPED_TRACE(name);
     const config::Experiment what = experiment(words + Words{"--train_iters", "2", "--eval_iters", "0"});
     const projection::RankMemory projected =
-        projection::project_memory(projection::memory_inputs(what, 1, 1.0)).ranks.front();
+        projection::project_memory(projection::on_host(projection::memory_inputs(what, 1, 1.0))).ranks.front();
     const ops::MemoryReport empty = ops::memory_report();
     Trainer trainer(what);
     const ops::MemoryReport resident = ops::memory_report();

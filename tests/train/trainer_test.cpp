@@ -204,11 +204,7 @@ TEST_F(TrainerTest, SyncFreeStagesChangeNoLoss) {
 }
 
 TEST_F(TrainerTest, AGpuNamesTheKeyThatItCannotTrain) {
-  const std::vector<std::vector<std::string>> cases = {
-      {"--fp16", "True"},
-      {"--optimizer", "muon"},
-      {"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer", "True",
-       "--exp_avg_dtype", "fp8"}};
+  const std::vector<std::vector<std::string>> cases = {{"--fp16", "True"}, {"--optimizer", "muon"}};
   for (const auto& overrides : cases) {
     try {
       require_device_support(experiment(overrides), at::kCUDA);
@@ -219,6 +215,10 @@ TEST_F(TrainerTest, AGpuNamesTheKeyThatItCannotTrain) {
     }
     require_device_support(experiment(overrides), at::kCPU);
   }
+  require_device_support(
+      experiment({"--bf16", "True", "--use_precision_aware_optimizer", "True", "--use_distributed_optimizer", "True",
+                  "--main_grads_dtype", "bf16", "--exp_avg_dtype", "fp8", "--exp_avg_sq_dtype", "fp8"}),
+      at::kCUDA);
 }
 
 TEST_F(TrainerTest, EvaluationDoesNotTouchTraining) {

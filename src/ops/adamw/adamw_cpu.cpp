@@ -128,7 +128,7 @@ void adamw_step(const AdamWOptions& options, const UpdateGate& gate, Decays deca
   dispatch_floating(weight.scalar_type(), "adamw_step", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
-    const AdamWConstants<Acc> constants(options, gate, decays);
+    const auto constants = host_factors<Acc>(options, gate, decays);
     const Acc* grad = main_grad.data_ptr<Acc>();
     Acc* value = master.data_ptr<Acc>();
     Acc* first = exp_avg.data_ptr<Acc>();

@@ -1,19 +1,11 @@
 #include "ops/adamw/adamw_cuda.hpp"
 
+#include "ops/adamw/gate_tensors.hpp"
 #include "ops/cuda_table.hpp"
 #include "ops/gpu/tensor.hpp"
 
 namespace primus::ops::cuda {
 namespace {
-
-Gate gate_of(const UpdateGate& gate) {
-  return {gpu::data<double>(gate.rates_2), gpu::data<double>(gate.grad_scale_1),
-          gpu::data<std::int64_t>(gate.num_steps_1), gpu::data<std::int32_t>(gate.proceed_1)};
-}
-
-AdamWConstants constants_of(const AdamWOptions& options, Decays decays) {
-  return {options.beta1, options.beta2, static_cast<float>(options.epsilon), decays == Decays::kYes ? 1 : 0};
-}
 
 void close(const Tensor& loss_sum_1, const Tensor& square_sum_1, double clip_grad, UpdateGate& gate) {
   launch_close_gate(gpu::data<double>(loss_sum_1), gpu::data<double>(square_sum_1), clip_grad, gate_of(gate),

@@ -24,35 +24,6 @@ unsigned at_most(unsigned limit, unsigned blocks) {
 // --- update
 // -----------------------------------------------------------------------------------------------------------
 
-/// What one step multiplies by.
-struct StepConstants {
-  float scale, beta1, one_minus_beta1, beta2, one_minus_beta2, first_correction, second_correction, epsilon, decay,
-      learning_rate;
-};
-
-__device__ StepConstants constants_of(const AdamWConstants& c, const Gate& gate) {
-  const auto step = static_cast<double>(*gate.num_steps);
-  return {static_cast<float>(*gate.grad_scale),
-          static_cast<float>(c.beta1),
-          static_cast<float>(1.0 - c.beta1),
-          static_cast<float>(c.beta2),
-          static_cast<float>(1.0 - c.beta2),
-          static_cast<float>(1.0 / (1.0 - pow(c.beta1, step))),
-          static_cast<float>(1.0 / (1.0 - pow(c.beta2, step))),
-          c.epsilon,
-          c.decays != 0 ? static_cast<float>(gate.rates[1]) : 0.0F,
-          static_cast<float>(gate.rates[0])};
-}
-
-/// The CPU op's operations in its order.
-__device__ void update(const StepConstants& c, float grad, float& master, float& exp_avg, float& exp_avg_sq) {
-  const float g = grad * c.scale;
-  exp_avg = fmaf(c.beta1, exp_avg, c.one_minus_beta1 * g);
-  exp_avg_sq = fmaf(c.beta2, exp_avg_sq, c.one_minus_beta2 * (g * g));
-  const float direction = exp_avg * c.first_correction / (sqrtf(exp_avg_sq * c.second_correction) + c.epsilon);
-  master = fmaf(-c.learning_rate, fmaf(c.decay, master, direction), master);
-}
-
 struct Four {
   float value[4];
 
@@ -124,7 +95,8 @@ __device__ void store_masters(const AdamWHalves& a, std::int64_t i, const Four& 
 
 /// kUnroll fours of elements from group `first` on, kBlock fours apart: neighbouring threads take neighbouring packs.
 template <typename Tensors>
-__device__ void update_groups(const StepConstants& c, std::int64_t first, std::int64_t groups, const Tensors& a) {
+__device__ void update_groups(const UpdateFactors<float>& c, std::int64_t first, std::int64_t groups,
+                              const Tensors& a) {
   Four grad[kUnroll], master[kUnroll], exp_avg[kUnroll], exp_avg_sq[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
@@ -141,7 +113,7 @@ __device__ void update_groups(const StepConstants& c, std::int64_t first, std::i
     if (first + u * kBlock >= groups) break;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      update(c, grad[u].value[j], master[u].value[j], exp_avg[u].value[j], exp_avg_sq[u].value[j]);
+      adamw_element(c, grad[u].value[j], master[u].value[j], exp_avg[u].value[j], exp_avg_sq[u].value[j]);
     }
     exp_avg[u].store(a.exp_avg + i);
     exp_avg_sq[u].store(a.exp_avg_sq + i);
@@ -152,12 +124,12 @@ __device__ void update_groups(const StepConstants& c, std::int64_t first, std::i
 /// The first `groups` fours of elements by packs, what is left one by one.
 template <typename Tensors>
 __global__ void __launch_bounds__(kBlock, 4)
-    adamw_kernel(AdamWConstants given, Gate gate, std::int64_t groups, std::int64_t count, Tensors a) {
-  __shared__ StepConstants shared;
+    adamw_kernel(UpdateConstants given, Gate gate, std::int64_t groups, std::int64_t count, Tensors a) {
+  __shared__ UpdateFactors<float> shared;
   if (*gate.proceed == 0) return;
-  if (threadIdx.x == 0) shared = constants_of(given, gate);
+  if (threadIdx.x == 0) shared = gate.factors(given);
   __syncthreads();
-  const StepConstants c = shared;
+  const UpdateFactors<float> c = shared;
   constexpr std::int64_t kTile = std::int64_t{kBlock} * kUnroll;
   for (std::int64_t tile = blockIdx.x * kTile; tile < groups; tile += gridDim.x * kTile) {
     update_groups(c, tile + threadIdx.x, groups, a);
@@ -165,13 +137,13 @@ __global__ void __launch_bounds__(kBlock, 4)
   const std::int64_t threads = std::int64_t{gridDim.x} * kBlock;
   for (std::int64_t i = groups * 4 + std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < count; i += threads) {
     float master = load_master(a, i);
-    update(c, a.main_grad[i], master, a.exp_avg[i], a.exp_avg_sq[i]);
+    adamw_element(c, a.main_grad[i], master, a.exp_avg[i], a.exp_avg_sq[i]);
     store_master(a, i, master);
   }
 }
 
 template <typename Tensors>
-void launch_adamw(const AdamWConstants& constants, const Gate& gate, std::int64_t groups, std::int64_t count,
+void launch_adamw(const UpdateConstants& constants, const Gate& gate, std::int64_t groups, std::int64_t count,
                   const Tensors& tensors, gpu::Stream stream) {
   const unsigned blocks = blocks_for(count, kBlock * (groups > 0 ? 4 * kUnroll : 1));
   adamw_kernel<Tensors><<<blocks, kBlock, 0, stream>>>(constants, gate, groups, count, tensors);
@@ -260,7 +232,7 @@ std::int64_t groups_of(std::int64_t count, const Pointer*... pointer) {
 }  // namespace
 
 template <typename T>
-void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                        const AdamWTensors<T>& tensors, gpu::Stream stream) {
   if (count == 0) return;
   const std::int64_t fours =
@@ -268,7 +240,7 @@ void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::i
   launch_adamw(constants, gate, fours, count, tensors, stream);
 }
 
-void launch_adamw_halves_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_halves_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                               const AdamWHalves& tensors, gpu::Stream stream) {
   if (count == 0) return;
   const std::int64_t fours =
@@ -303,10 +275,10 @@ void launch_has_nonfinite(std::int64_t count, const T* x, std::int32_t* found, g
   PRIMUS_CUDA_CHECK(gpu::last_error());
 }
 
-#define PRIMUS_INSTANTIATE(T)                                                                                  \
-  template void launch_adamw_step<T>(const AdamWConstants&, const Gate&, std::int64_t, const AdamWTensors<T>&, \
-                                     gpu::Stream);                                                             \
-  template void launch_add_sum_of_squares<T>(std::int64_t, const T*, double*, double*, gpu::Stream);           \
+#define PRIMUS_INSTANTIATE(T)                                                                                   \
+  template void launch_adamw_step<T>(const UpdateConstants&, const Gate&, std::int64_t, const AdamWTensors<T>&, \
+                                     gpu::Stream);                                                              \
+  template void launch_add_sum_of_squares<T>(std::int64_t, const T*, double*, double*, gpu::Stream);            \
   template void launch_has_nonfinite<T>(std::int64_t, const T*, std::int32_t*, gpu::Stream);
 PRIMUS_INSTANTIATE(float)
 PRIMUS_INSTANTIATE(gpu::Bf16)

@@ -1,24 +1,10 @@
 #pragma once
 // Kernels of adamw on raw pointers; no torch headers. Gradients, masters and moments are fp32; T, the weights' type, is
 // float or gpu::Bf16.
-#include "ops/gpu/runtime.hpp"
+#include "ops/adamw/step_factors.hpp"
 #include "ops/gpu/types.hpp"
 
 namespace primus::ops::cuda {
-
-struct AdamWConstants {
-  double beta1, beta2;
-  float epsilon;
-  int decays;  // 0: the weight decay does not apply
-};
-
-/// The gate's tensors, on the device.
-struct Gate {
-  double* rates;
-  double* grad_scale;
-  std::int64_t* num_steps;
-  std::int32_t* proceed;
-};
 
 template <typename T>
 struct AdamWTensors {
@@ -39,10 +25,10 @@ struct AdamWHalves {
 };
 
 template <typename T>
-void launch_adamw_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                        const AdamWTensors<T>& tensors, gpu::Stream stream);
 
-void launch_adamw_halves_step(const AdamWConstants& constants, const Gate& gate, std::int64_t count,
+void launch_adamw_halves_step(const UpdateConstants& constants, const Gate& gate, std::int64_t count,
                               const AdamWHalves& tensors, gpu::Stream stream);
 
 void launch_close_gate(const double* loss_sum, const double* square_sum, double clip_grad, const Gate& gate,

@@ -1,8 +1,6 @@
-#include <bit>
-
 #include "ops/adamw/adamw.hpp"
 #include "ops/adamw/adamw_arithmetic.hpp"
-#include "ops/adamw/master_bits.hpp"
+#include "ops/adamw/halves.hpp"
 #include "ops/cuda_ops.hpp"
 #include "ops/zone.hpp"
 
@@ -12,18 +10,7 @@ namespace {
 constexpr std::int64_t kChunk = 2048;
 constexpr std::int64_t kUpdatesPerTask = 16 * 1024;
 
-/// Weight and low bits on the host, as bits.
-struct Halves {
-  std::uint16_t* weight;
-  std::uint16_t* low;
-
-  float master(std::int64_t i) const { return std::bit_cast<float>(master_bits(weight[i], low[i])); }
-  void set(std::int64_t i, float master) const {
-    const auto bits = std::bit_cast<std::uint32_t>(master);
-    weight[i] = weight_bits(bits);
-    low[i] = static_cast<std::uint16_t>(bits);
-  }
-};
+}  // namespace
 
 void check_halves(const Tensor& weight, const Tensor& low_bits) {
   PRIMUS_CHECK(weight.scalar_type() == at::kBFloat16 && low_bits.scalar_type() == at::kShort,
@@ -38,8 +25,6 @@ Halves halves_of(const Tensor& weight, const Tensor& low_bits) {
   PRIMUS_CHECK(weight.is_cpu(), "adamw: halves are taken apart on the CPU");
   return {static_cast<std::uint16_t*>(weight.data_ptr()), static_cast<std::uint16_t*>(low_bits.data_ptr())};
 }
-
-}  // namespace
 
 Tensor join_halves(const Tensor& weight, const Tensor& low_bits) {
   const Halves halves = halves_of(weight, low_bits);
@@ -70,7 +55,7 @@ void adamw_halves_step(const AdamWOptions& options, const UpdateGate& gate, Deca
     return cuda_ops().adamw_halves_step(options, gate, decays, main_grad, low_bits, exp_avg, exp_avg_sq, weight);
   }
   if (*gate.proceed_1.const_data_ptr<std::int32_t>() == 0) return;
-  const AdamWConstants<float> constants(options, gate, decays);
+  const auto constants = host_factors<float>(options, gate, decays);
   const Halves halves = halves_of(weight, low_bits);
   const auto* grad = main_grad.const_data_ptr<float>();
   auto* first = exp_avg.data_ptr<float>();

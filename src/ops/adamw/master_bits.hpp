@@ -4,11 +4,7 @@
 // from zero: with ties to even, two masters would have the same halves. Compiled by host and device compilers.
 #include <cstdint>
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define PRIMUS_HOST_DEVICE __host__ __device__
-#else
-#define PRIMUS_HOST_DEVICE
-#endif
+#include "ops/gpu/host_device.hpp"
 
 namespace primus::ops {
 

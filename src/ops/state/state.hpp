@@ -2,14 +2,12 @@
 // Optimizer state held in few bits: fp32 and fp64 as they are; bf16, fp16 and fp8 (e4m3) rounded to one of the two
 // neighbours by chance, so that the mean is right: rounded to the nearest, a moment that shrinks by less than half a
 // step would never shrink. fp16 and fp8 have one fp32 scale for kStateBlock elements, a power of two
-// that brings the block's largest magnitude near the type's. The only place that knows how state is stored.
+// that brings the block's largest magnitude near the type's. With state_code.hpp the only place that knows how state is
+// stored.
 #include "ops/dtype.hpp"
+#include "ops/state/state_code.hpp"
 
 namespace primus::ops {
-
-/// kRoot: the square root is what is stored, for values that are never negative and span many powers of ten; one that
-/// is not 0 never becomes 0.
-enum class StateForm { kPlain, kRoot };
 
 struct StoredState {
   DType type = DType::kFloat32;
@@ -23,11 +21,6 @@ struct StoredState {
 /// Zeros for as many elements as `like` has, on its device. Second moments in a scaled type take kRoot.
 StoredState make_state(const Tensor& like, DType type, StateForm form = StateForm::kPlain);
 
-/// Keys the rounding: another one for every tensor and step, so that runs repeat themselves.
-struct Rounding {
-  std::uint64_t key = 0;
-};
-
 /// Elements [begin, begin + count) in fp32 or, for fp64 state, fp64; `begin` is a multiple of kStateBlock.
 template <typename Acc>
 void load_state(const StoredState& state, std::int64_t begin, std::int64_t count, Acc* values);
@@ -40,7 +33,7 @@ void store_state(const Acc* values, std::int64_t begin, std::int64_t count, Roun
 void for_each_state_range(std::int64_t num_elements,
                           const std::function<void(std::int64_t first, std::int64_t count)>& body);
 
-/// All elements as a flat tensor in the accumulator's type, and back.
+/// All elements as a flat tensor in the accumulator's type, and back; the work is the host's, wherever the state is.
 Tensor load_state(const StoredState& state);
 void store_state(const Tensor& values, Rounding rounding, StoredState& state);
 
