@@ -1,4 +1,4 @@
-// Speed of the CPU ops: ops_bench [gemm|grouped|rms_norm|rope|attention]... (all of them when none is named).
+// Speed of the CPU ops: ops_bench [gemm|grouped|rms_norm|rope|attention|indexer]... (all of them when none is named).
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 
@@ -8,6 +8,7 @@
 #include "ops/attention/attention.hpp"
 #include "ops/delta_rule/delta_rule.hpp"
 #include "ops/gemm/gemm.hpp"
+#include "ops/indexer/indexer.hpp"
 #include "ops/rms_norm/rms_norm.hpp"
 #include "ops/rope/rope.hpp"
 #include "ops/short_conv/short_conv.hpp"
@@ -229,12 +230,38 @@ void bench_delta_rule() {
   }
 }
 
-constexpr std::array<Benchmark, 6> kBenchmarks = {{{"gemm", bench_gemm},
+// FLOPs of the products of the indexer's heads with the keys in sight; the loss has them four times, and attention's
+// scores besides.
+void bench_indexer() {
+  constexpr std::int64_t kSequence = 2048, kHeads = 16, kSize = 64, kAttentionHeads = 8, kQuerySize = 96;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto normal = [&](std::initializer_list<std::int64_t> shape) { return at::randn(shape, dtype); };
+    const ops::IndexerInput in{normal({1, kSequence, kHeads, kSize}), normal({1, kSequence, kSize}),
+                               normal({1, kSequence, kHeads})};
+    const Tensor q = normal({1, kSequence, kAttentionHeads, kQuerySize});
+    const Tensor k = normal({1, kSequence, kAttentionHeads, kQuerySize});
+    const ops::IndexerOptions options{.top_k = kSequence / 4, .scale = 0.03};
+    Tensor selected = at::empty({1, kSequence, kSequence / 32}, at::kInt);
+    Tensor loss = at::empty({1, kSequence}, at::kFloat);
+    ops::IndexerInput gradient{at::empty_like(in.q_BSID), at::empty_like(in.k_BSD), at::empty_like(in.weight_BSI)};
+    const double keys = static_cast<double>(kSequence) * static_cast<double>(kSequence) / 2.0;
+    const double products = 2.0 * keys * static_cast<double>(kHeads * kSize);
+    const double attention = 2.0 * keys * static_cast<double>(kAttentionHeads * kQuerySize);
+    const std::string shape =
+        fmt::format("S {} I {} D {} k {} {}", kSequence, kHeads, kSize, options.top_k, c10::toString(dtype));
+    report("indexer_select", shape, products, "FLOP", measure([&] { ops::indexer_select(in, options, {}, selected); }));
+    report("indexer_loss", shape, 4.0 * products + attention, "FLOP",
+           measure([&] { ops::indexer_loss(in, options, q, k, {.scale = 0.1}, 1.0, loss, gradient); }));
+  }
+}
+
+constexpr std::array<Benchmark, 7> kBenchmarks = {{{"gemm", bench_gemm},
                                                    {"grouped", bench_grouped},
                                                    {"rms_norm", bench_rms_norm},
                                                    {"rope", bench_rope},
                                                    {"attention", bench_attention},
-                                                   {"delta_rule", bench_delta_rule}}};
+                                                   {"delta_rule", bench_delta_rule},
+                                                   {"indexer", bench_indexer}}};
 
 }  // namespace
 }  // namespace primus::bench

@@ -53,6 +53,8 @@ ConfigFacts read_lfm2_moe(ConfigReader& config, Settings& settings);
 ConfigFacts read_qwen3_next(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v2(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v3(ConfigReader& config, Settings& settings);
+ConfigFacts read_deepseek_v32(ConfigReader& config, Settings& settings);
+ConfigFacts read_glm_moe_dsa(ConfigReader& config, Settings& settings);
 Json write_llama(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_mixtral(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_qwen3_moe(const config::Experiment& experiment, const model::ModelSpec& spec);
@@ -62,5 +64,7 @@ Json write_lfm2_moe(const config::Experiment& experiment, const model::ModelSpec
 Json write_qwen3_next(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v2(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v3(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_deepseek_v32(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_glm_moe_dsa(const config::Experiment& experiment, const model::ModelSpec& spec);
 
 }  // namespace primus::checkpoint

@@ -8,12 +8,14 @@
 namespace primus::checkpoint {
 namespace {
 
-constexpr std::array<ArchitectureRow, 9> kRows = {{
+constexpr std::array<ArchitectureRow, 11> kRows = {{
     {Architecture::kLlama, "llama", "LlamaForCausalLM", read_llama, write_llama},
     {Architecture::kMixtral, "mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
     {Architecture::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe},
     {Architecture::kDeepseekV2, "deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2, write_deepseek_v2},
     {Architecture::kDeepseekV3, "deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3, write_deepseek_v3},
+    {Architecture::kDeepseekV32, "deepseek_v32", "DeepseekV32ForCausalLM", read_deepseek_v32, write_deepseek_v32},
+    {Architecture::kGlmMoeDsa, "glm_moe_dsa", "GlmMoeDsaForCausalLM", read_glm_moe_dsa, write_glm_moe_dsa},
     {Architecture::kGptOss, "gpt_oss", "GptOssForCausalLM", read_gpt_oss, write_gpt_oss},
     {Architecture::kLfm2, "lfm2", "Lfm2ForCausalLM", read_lfm2, write_lfm2},
     {Architecture::kLfm2Moe, "lfm2_moe", "Lfm2MoeForCausalLM", read_lfm2_moe, write_lfm2_moe},

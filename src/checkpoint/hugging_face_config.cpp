@@ -80,6 +80,7 @@ Value effective(const Experiment& experiment, const std::string& key) {
   if (key == "ffn_hidden_size") return {spec.dense_ffn_hidden_size};
   if (key == "rope_type") return {std::string(spec.rope.type == model::RopeType::kYarn ? "yarn" : "rope")};
   if (key == "original_max_position_embeddings") return {spec.rope.original_max_position};
+  if (key == "dsa_indexer_k_norm_epsilon" && spec.indexer() != nullptr) return {spec.indexer()->norm_epsilon};
   if (key == "max_position_embeddings" && value.is_null()) return {spec.seq_length};
   if (spec.moe) {
     if (key == "moe_ffn_hidden_size") return {spec.moe->ffn_hidden_size};
@@ -101,13 +102,14 @@ bool means_the_same(const Value& a, const Value& b) {
 
 /// Choices of a training; a model is the same with any of them.
 bool is_training_choice(std::string_view key) {
-  constexpr std::array<std::string_view, 7> kChoices = {"make_vocab_size_divisible_by",
+  constexpr std::array<std::string_view, 8> kChoices = {"make_vocab_size_divisible_by",
                                                         "seq_length",
                                                         "moe_router_load_balancing_type",
                                                         "moe_aux_loss_coeff",
                                                         "moe_grouped_gemm",
                                                         "moe_token_dispatcher_type",
-                                                        "hidden_dropout"};
+                                                        "hidden_dropout",
+                                                        "dsa_indexer_rotate_activation"};
   return std::ranges::find(kChoices, key) != kChoices.end();
 }
 

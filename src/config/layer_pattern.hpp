@@ -29,4 +29,14 @@ std::string pattern_text(const std::vector<std::int64_t>& items);
 std::vector<std::int64_t> expand_layer_pattern(const Value& frequency, std::int64_t num_layers,
                                                std::string_view key = "moe_layer_freq");
 
+/// Which layers of sparse attention choose their keys: those up to the offset, and from there on each n-th; the others
+/// take the choice of the layer before. Counted as in Megatron, from 1.
+struct KeyChoices {
+  std::int64_t period = 1;
+  std::int64_t offset = 0;
+
+  /// `layer` from 0.
+  bool are_made_in(std::int64_t layer) const { return layer < offset || (layer + 1 - offset) % period == 0; }
+};
+
 }  // namespace primus::config

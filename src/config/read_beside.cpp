@@ -47,9 +47,11 @@ constexpr Row kRows[] = {
      "linear_num_value_heads "
      "gdp_num_householder gdp_num_chunk_states_to_recompute kda_chunk_size kda_use_full_rank_gate"},
     {"experimental_attention_variant=dsa",
-     "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_topk_freq dsa_indexer_skip_topk_offset "
-     "dsa_indexer_loss_coeff dsa_indexer_use_sparse_loss dsa_indexer_k_norm_epsilon dsa_indexer_k_norm_fp32 "
-     "dsa_indexer_rope_interleaved dsa_indexer_rotate_activation dsa_indexer_scoring_relu"},
+     "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_topk_freq dsa_indexer_loss_coeff "
+     "dsa_indexer_k_norm_epsilon dsa_indexer_rope_interleaved dsa_indexer_rotate_activation "
+     "dsa_indexer_scoring_relu"},
+    {"experimental_attention_variant=dsa&dsa_indexer_topk_freq!=1", "dsa_indexer_skip_topk_offset"},
+    {"experimental_attention_variant=dsa&dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss"},
     {"compress_ratios hybrid_attention_enabled",
      "compress_rope_theta index_topk index_head_dim index_n_heads v4_indexer_distill_loss_coeff"},
     {"o_groups", "o_lora_rank"},

@@ -198,6 +198,10 @@ std::optional<BatchPlan> batch_plan(const Experiment& experiment, std::int64_t w
 /// in it; none if it writes neither, or one that the rules refuse.
 std::optional<PipelineLayout> written_layout(const Experiment& experiment);
 
+/// The stages that the layers are cut into: the layout or the older list that the experiment writes, or an even split
+/// with the first and last counts and the accounting for embedding and loss; none where that does not divide.
+std::optional<PipelineLayout> stages_of(const Experiment& experiment);
+
 /// Do the stages of the experiment's schedule go down the ranks and up again?
 bool is_v_shaped(const Experiment& experiment);
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "config/layer_pattern.hpp"
 #include "config/rules.hpp"
@@ -219,6 +220,47 @@ void softmax_logits(RuleContext& context) {
   context.exclude({"use_sink_attention", {false}}, {"softmax_type", {std::string("vanilla")}});
 }
 
+// What an indexer needs to be: Megatron leaves its sizes to the user, and so does this.
+void sparse_attention(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (experiment.get_optional_string("experimental_attention_variant") != "dsa") return;
+  if (!experiment.get_bool("multi_latent_attention")) {
+    context.report("experimental_attention_variant", "sparse attention is latent attention with an indexer",
+                   "multi_latent_attention: true beside it");
+    return;
+  }
+  for (const std::string_view key : {"dsa_indexer_n_heads", "dsa_indexer_head_dim", "dsa_indexer_topk"}) {
+    if (!context.is_null(key)) continue;
+    context.report(key, fmt::format("{} needs it", setting_text(experiment, "experimental_attention_variant")),
+                   "a positive integer");
+  }
+  const auto head_dim = experiment.get_optional_int("dsa_indexer_head_dim");
+  if (!head_dim) return;
+  const std::int64_t rotated = experiment.get_int("qk_pos_emb_head_dim");
+  if (*head_dim < rotated) {
+    context.report("dsa_indexer_head_dim",
+                   fmt::format("has no room for the rotated part: {}", setting_text(experiment, "qk_pos_emb_head_dim")),
+                   fmt::format("at least {}", rotated));
+  }
+  const bool is_power = std::has_single_bit(static_cast<std::uint64_t>(*head_dim));
+  if (context.is_on("dsa_indexer_rotate_activation") && !is_power) {
+    context.report("dsa_indexer_head_dim", "a Hadamard rotation needs a power of two", "a power of two",
+                   "or write dsa_indexer_rotate_activation: false, which changes no score");
+  }
+}
+
+// The first layer has nobody before it.
+void shared_choices(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (experiment.get_optional_string("experimental_attention_variant") != "dsa") return;
+  const KeyChoices choices{context.integer("dsa_indexer_topk_freq"), context.integer("dsa_indexer_skip_topk_offset")};
+  if (choices.are_made_in(0)) return;
+  context.report("dsa_indexer_skip_topk_offset",
+                 fmt::format("the first layer has no earlier choice of keys to share: {}",
+                             setting_text(experiment, "dsa_indexer_topk_freq")),
+                 "at least 1");
+}
+
 // One part before a depth leaves nothing to draw from.
 void mixed_hidden_states(RuleContext& context) {
   if (!context.is_on("mtp_hsm")) return;
@@ -245,6 +287,8 @@ constexpr Rule kRules[] = {
     {"position_scaling", "Rotary frequencies are scaled in one way.", position_scaling},
     {"window", "A window reaches backwards, and is given once.", window},
     {"mixed_hidden_states", "Mixed hidden states need two prediction depths.", mixed_hidden_states},
+    {"sparse_attention", "Sparse attention is latent, and its indexer has sizes that fit.", sparse_attention},
+    {"shared_choices", "The first layer of sparse attention chooses its keys.", shared_choices},
     {"softmax_logits", "The softmax has one extra logit: zero, or learnt.", softmax_logits},
     {"sinks", "Attention with sinks has one context rank.", sinks},
 };

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "config/interleaving.hpp"
+#include "config/layer_pattern.hpp"
 #include "config/rules.hpp"
 
 namespace primus::config {
@@ -484,6 +485,26 @@ void pipeline_dump(RuleContext& context) {
   context.overrule("dump_pp_data", {false}, kStages);
 }
 
+// A choice of keys does not travel between stages.
+void choices_on_stages(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (experiment.get_optional_string("experimental_attention_variant") != "dsa") return;
+  const KeyChoices choices{context.integer("dsa_indexer_topk_freq"), context.integer("dsa_indexer_skip_topk_offset")};
+  const auto layout = stages_of(experiment);
+  if (!layout || context.integer(kStages) == 1) return;
+  std::int64_t before = 0;
+  for (const PipelineStage& stage : layout->stages) {
+    if (stage.num_layers > 0 && !choices.are_made_in(before)) {
+      context.report("dsa_indexer_topk_freq",
+                     fmt::format("layer {} shares the choice of keys of layer {}, which stands on another stage: {}",
+                                 before, before - 1, setting_text(experiment, kStages)),
+                     "stages that begin with a layer that chooses its keys");
+      return;
+    }
+    before += stage.num_layers;
+  }
+}
+
 constexpr Rule kRules[] = {
     {"single_stage", "One pipeline rank has neither layout nor chunks; older ones yield to it.", single_stage},
     {"layout_text", "A layout follows its grammar; the fault is shown at its character.", layout_text},
@@ -497,6 +518,8 @@ constexpr Rule kRules[] = {
     {"chunks_on_a_rank", "All spellings of the number of chunks agree; 1 means none.", chunks_on_a_rank},
     {"even_stages", "Without a layout the stages share the layers evenly.", even_stages},
     {"even_chunks", "Without a layout the chunks of a rank share its layers evenly.", even_chunks},
+    {"choices_on_stages", "Layers of sparse attention that share a choice of keys stand on one stage.",
+     choices_on_stages},
     {"interleaving_ranks", "Two ranks with several chunks overlap their messages.", interleaving_ranks},
     {"interleaving", "The micro-batches form groups that the interleaved schedule can take.", interleaving},
     {"schedule", "V-shaped schedules have two chunks on a rank, plain ones have one.", schedule},
@@ -506,7 +529,44 @@ constexpr Rule kRules[] = {
     {"pipeline_dump", "One pipeline rank has no timeline to dump.", pipeline_dump},
 };
 
+// Layers of every rank without a layout, chunks together.
+std::optional<std::vector<std::int64_t>> layers_by_rank(const Experiment& experiment, std::int64_t ranks) {
+  const auto first = experiment.get_optional_int(kEndCounts[0]);
+  const auto last = experiment.get_optional_int(kEndCounts[1]);
+  const std::int64_t rest =
+      experiment.get_int("num_layers") + num_counted_ends(experiment) - first.value_or(0) - last.value_or(0);
+  const std::int64_t others = ranks - (first ? 1 : 0) - (last ? 1 : 0);
+  if (rest < 0 || (others == 0 ? rest != 0 : rest % others != 0)) return std::nullopt;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), others == 0 ? 0 : rest / others);
+  if (first) counts.front() = *first;
+  if (last) counts.back() = *last;
+  return counts;
+}
+
+// Each rank's layers are cut into its chunks; stage i is chunk i / P of rank i mod P.
+std::optional<PipelineLayout> even_layout(const Experiment& experiment, std::int64_t ranks, std::int64_t chunks) {
+  const auto counts = layers_by_rank(experiment, ranks);
+  if (!counts) return std::nullopt;
+  PipelineLayout layout = balanced_layout(0, num_mtp_layers(experiment), ranks * chunks);
+  for (std::int64_t stage = 0; stage < layout.num_stages(); ++stage) {
+    const std::int64_t on_rank = (*counts)[static_cast<std::size_t>(stage % ranks)];
+    if (on_rank % chunks != 0) return std::nullopt;
+    layout.stages[static_cast<std::size_t>(stage)].num_layers = on_rank / chunks;
+  }
+  // Of the ends that count as layers the stages that hold them have one layer less each.
+  layout.stages.front().num_layers -= experiment.get_bool(kCountedEnds[0]) ? 1 : 0;
+  layout.stages.back().num_layers -= experiment.get_bool(kCountedEnds[1]) ? 1 : 0;
+  return layout;
+}
+
 }  // namespace
+
+std::optional<PipelineLayout> stages_of(const Experiment& experiment) {
+  const std::int64_t ranks = experiment.get_int(kStages);
+  if (ranks == 1) return balanced_layout(experiment.get_int("num_layers"), num_mtp_layers(experiment), 1);
+  if (auto written = written_layout(experiment)) return written;
+  return even_layout(experiment, ranks, virtual_pipeline_size(experiment));
+}
 
 std::optional<PipelineLayout> written_layout(const Experiment& experiment) {
   if (const auto text = experiment.get_optional_string(kLayout)) {

@@ -270,6 +270,9 @@ void StepRunner::read_back(UnderWay& step) {
   }
   if (values.size() > 1) collect_router_metrics(step, values[1], values[2]);
   result.largest_logit = model_.largest_logit();
+  if (const auto loss = model_.indexer_loss()) {
+    result.indexer_loss = *loss / static_cast<double>(step.num_micro_batches);
+  }
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) return skip(result, describe_nonfinite(result));
   if (!spec_.qk_clip) return;
   model_.clip_logits(*spec_.qk_clip, [&](nn::Parameter& parameter, std::int64_t first, std::int64_t count,

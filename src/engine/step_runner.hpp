@@ -70,6 +70,7 @@ struct StepResult {
   double loss_scale = 1.0;  // of this step
   std::vector<ExpertLoad> expert_loads;
   std::optional<double> largest_logit;  // of attention, where the model counts it
+  std::optional<double> indexer_loss;   // mean over indexers and micro-batches, without its coefficient
   std::string nonfinite;                // what is not finite and where it shows first, when skipped
   std::optional<RerunVerdict> rerun;    // of a step that was computed twice
 };

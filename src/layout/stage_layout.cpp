@@ -14,40 +14,6 @@ namespace {
 using config::Experiment;
 using config::PipelineLayout;
 
-/// Layers of every rank without a layout, chunks together.
-std::vector<std::int64_t> layers_by_rank(const Experiment& experiment, std::int64_t num_ranks) {
-  const std::int64_t layers = experiment.get_int("num_layers");
-  const auto first = experiment.get_optional_int("decoder_first_pipeline_num_layers");
-  const auto last = experiment.get_optional_int("decoder_last_pipeline_num_layers");
-  std::int64_t rest = layers - first.value_or(0) - last.value_or(0);
-  const std::int64_t others = num_ranks - (first ? 1 : 0) - (last ? 1 : 0);
-  // Embedding and loss may count as a layer each, of which the stage that holds them has one less.
-  const std::int64_t embedding = experiment.get_bool("account_for_embedding_in_pipeline_split") ? 1 : 0;
-  const std::int64_t loss = experiment.get_bool("account_for_loss_in_pipeline_split") ? 1 : 0;
-  rest += embedding + loss;
-  PRIMUS_CHECK(others == 0 ? rest == 0 : rest >= 0 && rest % others == 0, "{} layers on {} ranks", rest, others);
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(num_ranks), others == 0 ? 0 : rest / others);
-  if (first) counts.front() = *first;
-  if (last) counts.back() = *last;
-  return counts;
-}
-
-/// Each rank's layers are cut into its chunks; stage i is chunk i / P of rank i mod P.
-PipelineLayout even_layout(const Experiment& experiment, std::int64_t num_ranks, std::int64_t num_chunks) {
-  const std::int64_t num_mtp_layers = experiment.get_optional_int("mtp_num_layers").value_or(0);
-  if (num_ranks == 1) return config::balanced_layout(experiment.get_int("num_layers"), num_mtp_layers, 1);
-  const std::vector<std::int64_t> counts = layers_by_rank(experiment, num_ranks);
-  PipelineLayout layout = config::balanced_layout(0, num_mtp_layers, num_ranks * num_chunks);
-  for (std::int64_t stage = 0; stage < layout.num_stages(); ++stage) {
-    const std::int64_t on_rank = counts[static_cast<std::size_t>(stage % num_ranks)];
-    PRIMUS_CHECK(on_rank % num_chunks == 0, "{} layers of a rank in {} chunks", on_rank, num_chunks);
-    layout.stages[static_cast<std::size_t>(stage)].num_layers = on_rank / num_chunks;
-  }
-  layout.stages.front().num_layers -= experiment.get_bool("account_for_embedding_in_pipeline_split") ? 1 : 0;
-  layout.stages.back().num_layers -= experiment.get_bool("account_for_loss_in_pipeline_split") ? 1 : 0;
-  return layout;
-}
-
 [[noreturn]] void refuse(const std::string& message) {
   throw UserError(message, ExitCode::kWrongInput);
 }
@@ -124,11 +90,9 @@ std::vector<int> StageLayout::embedding_ranks(model::OutputWeight output_weight)
 }
 
 PipelineLayout pipeline_layout(const Experiment& experiment) {
-  const std::int64_t num_ranks = experiment.get_int("pipeline_model_parallel_size");
-  if (num_ranks > 1) {
-    if (auto written = config::written_layout(experiment)) return *std::move(written);
-  }
-  return even_layout(experiment, num_ranks, config::virtual_pipeline_size(experiment));
+  auto layout = config::stages_of(experiment);
+  PRIMUS_CHECK(layout.has_value(), "layers that do not divide over the pipeline passed validation");
+  return *std::move(layout);
 }
 
 StageLayout stage_layout(const Experiment& experiment) {

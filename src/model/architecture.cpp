@@ -54,9 +54,8 @@ void add_attention_parts(const Experiment& experiment, std::vector<ArchitectureP
     add_latent_parts(experiment, parts);
   }
   if (const auto variant = experiment.get_optional_string("experimental_attention_variant")) {
-    const bool is_built = *variant == "gated_delta_net" || *variant == "gdn";
-    const char* name = *variant == "dsa" ? "sparse attention" : "linear attention";
-    if (!is_built) parts.push_back({"experimental_attention_variant", name, Counted::kMissing});
+    const bool is_built = *variant == "gated_delta_net" || *variant == "gdn" || *variant == "dsa";
+    if (!is_built) parts.push_back({"experimental_attention_variant", "linear attention", Counted::kMissing});
   }
   if (experiment.get_int("attn_sliding_window") > 0) parts.push_back({"attn_sliding_window", "sliding windows"});
 }

@@ -33,11 +33,18 @@ std::int64_t short_convolution_weights(const ModelSpec& spec) {
   return 4 * spec.hidden_size * spec.hidden_size + spec.short_convolution.kernel_size * spec.hidden_size;
 }
 
+/// The same of the indexer of sparse attention.
+std::int64_t indexer_weights(const ModelSpec& spec) {
+  const IndexerSpec& indexer = *spec.indexer();
+  const std::int64_t input = std::get<MlaSpec>(spec.attention).indexer_input(spec.hidden_size);
+  return indexer.query_width() * input + spec.hidden_size * (indexer.head_dim + indexer.num_heads);
+}
+
 /// The same of a layer's mixer; of a kind that is not known, none.
-std::int64_t mixer_weights(const ModelSpec& spec, MixerKind mixer) {
-  switch (mixer) {
+std::int64_t mixer_weights(const ModelSpec& spec, int layer) {
+  switch (spec.mixer(layer)) {
     case MixerKind::kAttention:
-      return attention_weights(spec);
+      return attention_weights(spec) + (spec.picks_keys(layer) ? indexer_weights(spec) : 0);
     case MixerKind::kGatedDelta:
       return gated_delta_weights(spec);
     case MixerKind::kShortConvolution:
@@ -64,17 +71,19 @@ std::int64_t attention_widths(const ModelSpec& spec) {
   return 2 * gqa.num_heads * gqa.head_dim;
 }
 
-/// Twice the mean number of keys that a query sees, over all attention layers. As in Megatron's formula, a query sees
-/// half of the sequence; behind a window of w it sees w − w²/(2·S) of it.
-std::int64_t doubled_keys(const ModelSpec& spec) {
-  std::int64_t sum = 0;
-  for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    if (spec.mixer(layer) != MixerKind::kAttention) continue;
-    const std::int64_t window = spec.window(layer);
-    const bool is_full = window == 0 || window >= spec.seq_length;
-    sum += is_full ? spec.seq_length : window * (2 * spec.seq_length - window) / spec.seq_length;
-  }
-  return sum;
+/// Twice the mean number of keys of a query of which `most` count at most (0: all). As in Megatron's formula, a query
+/// sees half of the sequence; w of it at most are w − w²/(2·S).
+std::int64_t doubled_keys(const ModelSpec& spec, std::int64_t most) {
+  const bool is_full = most == 0 || most >= spec.seq_length;
+  return is_full ? spec.seq_length : most * (2 * spec.seq_length - most) / spec.seq_length;
+}
+
+/// Scores and weighted values of a layer's attention, and the scores of an indexer, one product of its heads a key.
+std::int64_t core_flops(const ModelSpec& spec, int layer) {
+  if (spec.mixer(layer) != MixerKind::kAttention) return 0;
+  const std::int64_t attention = attention_widths(spec) * doubled_keys(spec, spec.most_keys(layer));
+  if (!spec.picks_keys(layer)) return attention;
+  return attention + spec.indexer()->query_width() * doubled_keys(spec, spec.window(layer));
 }
 
 }  // namespace
@@ -84,9 +93,9 @@ FlopsPerToken flops_per_token(const ModelSpec& spec) {
   const std::int64_t moe_layers = spec.num_moe_layers();
   const std::int64_t dense_layers = spec.num_layers() - moe_layers;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    flops.attention_linear += 2 * mixer_weights(spec, spec.mixer(layer));
+    flops.attention_linear += 2 * mixer_weights(spec, layer);
+    flops.attention_core += core_flops(spec, layer);
   }
-  flops.attention_core = attention_widths(spec) * doubled_keys(spec);
   const std::int64_t mlp_factor = 2 * spec.num_mlp_matrices() * spec.hidden_size;
   flops.dense_mlp = mlp_factor * spec.dense_ffn_hidden_size * dense_layers;
   if (spec.moe) {
@@ -104,6 +113,7 @@ std::int64_t mtp_training_flops_per_token(const ModelSpec& spec) {
   depth.layers = {spec.layers.back()};
   depth.mixers = {spec.mixer(static_cast<int>(spec.num_layers()) - 1)};
   depth.windows = {spec.window(static_cast<int>(spec.num_layers()) - 1)};
+  depth.choosing_layers = {};
   const std::int64_t joining = 3 * spec.hidden_size + 2 * spec.hidden_size * spec.hidden_size;
   return spec.num_mtp_layers * (flops_per_token(depth).training() + 6 * joining);
 }
@@ -125,6 +135,7 @@ std::int64_t stage_training_flops_per_token(const ModelSpec& spec, const StageCo
   stage.layers = of_stage(spec.layers, content);
   stage.mixers = of_stage(spec.mixers, content);
   stage.windows = of_stage(spec.windows, content);
+  stage.choosing_layers = of_stage(spec.choosing_layers, content);
   FlopsPerToken flops = flops_per_token(stage);
   if (content.output == Part::kAbsent) flops.output = 0;
   const std::int64_t depths = content.num_mtp_layers > 0 ? mtp_training_flops_per_token(spec) : 0;

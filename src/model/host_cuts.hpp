@@ -133,4 +133,35 @@ struct DeltaCuts {
   }
 };
 
+/// What the indexer of sparse attention cuts its work by; elements of sums, as above.
+struct IndexerCuts {
+  /// Queries of a block: rows of scores over a whole sequence are held for so many at a time.
+  static constexpr std::int64_t kQueries = 48;
+  /// The loss deals the blocks of a sequence among slices until the sequences give this many units of work. It is a
+  /// number of the shape alone, and so is the order in which the slices' gradients of the keys are added.
+  static constexpr std::int64_t kUnits = 16;
+
+  AttentionSizes sizes;  // the indexer's heads, all with the same keys
+  std::int64_t element_bytes;
+
+  std::int64_t padded_sequence() const { return round_up(sizes.sequence, AttentionCuts::panel(element_bytes)); }
+  std::int64_t padded_query() const { return round_up(sizes.query_size, AttentionCuts::panel(element_bytes)); }
+  /// Between rows of a block's scores.
+  std::int64_t stride() const { return padded_sequence() + AttentionCuts::kTilePadding; }
+  std::int64_t blocks() const { return divide_up(sizes.sequence, kQueries); }
+  std::int64_t slices() const { return std::min(blocks(), divide_up(kUnits, sizes.batch)); }
+
+  /// The choice: a sequence's packed keys; what a thread has besides.
+  std::int64_t keys() const { return padded_sequence() * sizes.query_size; }
+  std::int64_t choice_worker() const { return kQueries * (2 * stride() + sizes.query_size); }
+  /// The loss: a sequence's keys in both orders; a slice's gradient of them; what a thread has, where attention's
+  /// queries are `width` wide.
+  std::int64_t loss_keys() const { return keys() + loss_slice(); }
+  std::int64_t loss_slice() const { return sizes.sequence * padded_query(); }
+  std::int64_t loss_worker(std::int64_t width) const {
+    return kQueries * (3 * stride() + std::max(sizes.query_size, width) + 2 * padded_query()) +
+           padded_sequence() * width;
+  }
+};
+
 }  // namespace primus::model

@@ -51,6 +51,21 @@ RopeSpec rope_spec(const Experiment& experiment, std::int64_t head_dim, RopeType
   return rope;
 }
 
+std::optional<IndexerSpec> indexer_spec(const Experiment& experiment) {
+  if (experiment.get_optional_string("experimental_attention_variant") != "dsa") return std::nullopt;
+  return IndexerSpec{
+      .num_heads = experiment.get_int("dsa_indexer_n_heads"),
+      .head_dim = experiment.get_int("dsa_indexer_head_dim"),
+      .top_k = experiment.get_int("dsa_indexer_topk"),
+      .loss_coefficient = experiment.get_optional_double("dsa_indexer_loss_coeff").value_or(0.0),
+      .sparse_loss = part(experiment.get_bool("dsa_indexer_use_sparse_loss")),
+      .norm_epsilon =
+          experiment.get_optional_double("dsa_indexer_k_norm_epsilon").value_or(experiment.get_double("norm_epsilon")),
+      .hadamard = part(experiment.get_bool("dsa_indexer_rotate_activation")),
+      .rectified = part(experiment.get_bool("dsa_indexer_scoring_relu")),
+      .pairs = experiment.get_bool("dsa_indexer_rope_interleaved") ? RopePairs::kNeighbours : RopePairs::kHalves};
+}
+
 MlaSpec mla_spec(const Experiment& experiment) {
   return MlaSpec{.num_heads = experiment.get_int("num_attention_heads"),
                  .q_lora_rank = experiment.get_optional_int("q_lora_rank"),
@@ -58,7 +73,8 @@ MlaSpec mla_spec(const Experiment& experiment) {
                  .qk_head_dim = experiment.get_int("qk_head_dim"),
                  .qk_pos_emb_head_dim = experiment.get_int("qk_pos_emb_head_dim"),
                  .v_head_dim = experiment.get_int("v_head_dim"),
-                 .latent_norms = part(experiment.get_bool("qk_layernorm"))};
+                 .latent_norms = part(experiment.get_bool("qk_layernorm")),
+                 .indexer = indexer_spec(experiment)};
 }
 
 GqaSpec gqa_spec(const Experiment& experiment) {
@@ -264,7 +280,7 @@ std::vector<MixerKind> mixer_kinds(const Experiment& experiment, std::int64_t nu
   }
   const auto variant = experiment.get_optional_string("experimental_attention_variant");
   if (!variant) return {};
-  if (*variant == "dsa") return all(MixerKind::kUnknown);
+  if (*variant == "dsa") return {};
   if (experiment.is_null("linear_attention_freq")) return {};
   const bool is_known = *variant == "gated_delta_net" || *variant == "gdn";
   return linear_attention_mixers(experiment.setting("linear_attention_freq").value, num_layers,
@@ -313,6 +329,15 @@ std::vector<Part> rotated_layers(const Experiment& experiment, std::int64_t num_
   return layers;
 }
 
+std::vector<Part> choosing_layers(const Experiment& experiment, std::int64_t num_layers) {
+  const config::KeyChoices choices{experiment.get_int("dsa_indexer_topk_freq"),
+                                   experiment.get_int("dsa_indexer_skip_topk_offset")};
+  if (experiment.get_optional_string("experimental_attention_variant") != "dsa" || choices.period == 1) return {};
+  std::vector<Part> layers;
+  for (std::int64_t layer = 0; layer < num_layers; ++layer) layers.push_back(part(choices.are_made_in(layer)));
+  return layers;
+}
+
 std::optional<WidthScaling> width_scaling(const Experiment& experiment, std::int64_t hidden_size) {
   if (!experiment.get_bool("use_mup")) return std::nullopt;
   const std::int64_t base = experiment.get_optional_int("mup_base_hidden_size").value_or(hidden_size);
@@ -356,6 +381,7 @@ void add_variants(const Experiment& experiment, ModelSpec& spec) {
   }
   spec.windows = attention_windows(experiment, spec.num_layers());
   spec.rotated_layers = rotated_layers(experiment, spec.num_layers());
+  spec.choosing_layers = choosing_layers(experiment, spec.num_layers());
   if (experiment.get_string("position_embedding_type") == "learned_absolute") {
     spec.num_learned_positions = experiment.get_optional_int("max_position_embeddings").value_or(spec.seq_length);
   }
@@ -407,8 +433,40 @@ bool ModelSpec::is_rotated(int layer) const {
   return rotated_layers.empty() || rotated_layers.at(decoder_index(rotated_layers, layer)) == Part::kPresent;
 }
 
+const IndexerSpec* ModelSpec::indexer() const {
+  const auto* mla = std::get_if<MlaSpec>(&attention);
+  return mla != nullptr && mla->indexer ? &*mla->indexer : nullptr;
+}
+
+bool ModelSpec::picks_keys(int layer) const {
+  const IndexerSpec* keys = indexer();
+  if (keys == nullptr || mixer(layer) != MixerKind::kAttention) return false;
+  // A prediction depth chooses for itself: its tokens stand at other places than the layers'.
+  if (choosing_layers.empty() || layer >= num_layers()) return true;
+  return choosing_layers.at(static_cast<std::size_t>(layer)) == Part::kPresent;
+}
+
+LayerLikeness ModelSpec::likeness(int layer) const {
+  return {.kind = kind(layer), .mixer = mixer(layer), .picks_keys = part(picks_keys(layer))};
+}
+
+std::int64_t ModelSpec::most_keys(int layer) const {
+  const std::int64_t in_window = window(layer);
+  const IndexerSpec* keys = indexer();
+  if (keys == nullptr) return in_window;
+  return in_window == 0 ? keys->top_k : std::min(in_window, keys->top_k);
+}
+
 std::int64_t ModelSpec::num_heads() const {
   return std::visit([](const auto& attention_spec) { return attention_spec.num_heads; }, attention);
+}
+
+ModelSpec indexer_norm(const ModelSpec& spec) {
+  ModelSpec normed;
+  normed.norm = NormKind::kLayer;
+  normed.norm_around_one = spec.norm_around_one;
+  normed.norm_epsilon = spec.indexer()->norm_epsilon;
+  return normed;
 }
 
 std::vector<LayerKind> layer_kinds(const config::Value& moe_layer_freq, std::int64_t num_layers) {

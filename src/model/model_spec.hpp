@@ -37,6 +37,22 @@ struct RopeSpec {
   RopePairs pairs = RopePairs::kHalves;  // of grouped-query attention; latent attention turns neighbours
 };
 
+/// The indexer of sparse attention: small heads that pick the keys of each query (ops/indexer). Its rotated part is as
+/// wide as latent attention's, and comes first in a head.
+struct IndexerSpec {
+  std::int64_t num_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t top_k = 0;
+  double loss_coefficient = 0.0;     // of the loss that teaches it; 0: nothing moves it
+  Part sparse_loss = Part::kAbsent;  // that loss is over picked keys alone
+  double norm_epsilon = 1e-5;        // of the LayerNorm on its keys
+  Part hadamard = Part::kPresent;    // queries and keys go through a Hadamard rotation
+  Part rectified = Part::kPresent;   // negative products count as zero
+  RopePairs pairs = RopePairs::kHalves;
+
+  std::int64_t query_width() const { return num_heads * head_dim; }
+};
+
 /// Multi-head latent attention: low-rank keys and values, queries direct or low-rank, position in extra elements.
 struct MlaSpec {
   std::int64_t num_heads = 0;
@@ -46,7 +62,10 @@ struct MlaSpec {
   std::int64_t qk_pos_emb_head_dim = 0;  // rotated part
   std::int64_t v_head_dim = 0;
   Part latent_norms = Part::kPresent;
+  std::optional<IndexerSpec> indexer;  // sparse attention
 
+  /// What the indexer's queries are made of: the queries' latent vector, or the layer's input.
+  std::int64_t indexer_input(std::int64_t hidden_size) const { return q_lora_rank.value_or(hidden_size); }
   std::int64_t query_dim() const { return qk_head_dim + qk_pos_emb_head_dim; }
 };
 
@@ -229,6 +248,15 @@ enum class LayerKind { kDense, kMoe };
 
 /// What mixes the tokens of a layer. kUnknown: a kind whose shapes are not known here, and which is not counted.
 enum class MixerKind { kAttention, kGatedDelta, kShortConvolution, kUnknown };
+/// Layers that are equal here have the same parameters and tensors, but for their names.
+struct LayerLikeness {
+  LayerKind kind = LayerKind::kDense;
+  MixerKind mixer = MixerKind::kAttention;
+  Part picks_keys = Part::kAbsent;
+  int layer = 0;  // what is like no other
+
+  auto operator<=>(const LayerLikeness&) const = default;
+};
 enum class OutputWeight { kOwn, kTiedToEmbedding };
 enum class NormKind { kRms, kLayer };
 
@@ -257,6 +285,7 @@ struct ModelSpec {
   double attention_softcap = 0.0;          // attention logits are softcap · tanh(logit / softcap); 0: as they are
   std::vector<std::int64_t> windows;       // keys that a query of a layer sees, itself included; 0: all; empty: all
   std::vector<Part> rotated_layers;        // empty: positions turn queries and keys in every layer
+  std::vector<Part> choosing_layers;       // sparse attention: layers with an indexer; empty: all
   std::int64_t num_learned_positions = 0;  // 0: positions are not a table of the embedding
   NormKind norm = NormKind::kRms;
   Part norm_around_one = Part::kAbsent;      // norms multiply by 1 + weight
@@ -282,8 +311,15 @@ struct ModelSpec {
   /// Numbers from num_layers() on are the prediction depths' layers, of the last layer's kind.
   LayerKind kind(int layer) const { return layers.at(static_cast<std::size_t>(decoder_layer(layer))); }
   MixerKind mixer(int layer) const;
+  LayerLikeness likeness(int layer) const;
   std::int64_t window(int layer) const;
   bool is_rotated(int layer) const;
+  /// The indexer of sparse attention; nullptr where attention is dense.
+  const IndexerSpec* indexer() const;
+  /// Does an indexer of the layer's own pick its keys? In other layers of sparse attention the layer before did.
+  bool picks_keys(int layer) const;
+  /// Keys that a query of a layer looks at, at most; 0: all.
+  std::int64_t most_keys(int layer) const;
 
   int decoder_layer(int layer) const { return std::min(layer, static_cast<int>(layers.size()) - 1); }
 
@@ -295,6 +331,9 @@ struct ModelSpec {
 
 /// The spec of an experiment that the configuration has accepted. InternalError where validation should have refused.
 ModelSpec build_model_spec(const config::Experiment& experiment);
+
+/// A model whose norms are as the one on the indexer's keys.
+ModelSpec indexer_norm(const ModelSpec& spec);
 
 /// Pattern of MoE layers from moe_layer_freq: an integer n (every n-th layer, the first included) or a list of 0 and 1
 /// such as "([0]*1+[1]*26)".

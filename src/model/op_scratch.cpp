@@ -31,9 +31,13 @@ std::int64_t OpScratch::product_forward(const ProductSizes& sizes, const Product
 std::int64_t OpScratch::product_backward(const ProductSizes& sizes, const ProductTypes& types) const {
   const std::int64_t of_input =
       product(sizes.tokens, sizes.inputs, sizes.outputs, types.result, types.operand, types.operand);
-  if (sizes.tokens == 0) return of_input;
-  return std::max(of_input, product(sizes.outputs, sizes.inputs, sizes.tokens, types.result, types.operand,
-                                    types.result == DType::kFloat64 ? types.result : DType::kFloat32));
+  return std::max(of_input, weight_gradient(sizes, types));
+}
+
+std::int64_t OpScratch::weight_gradient(const ProductSizes& sizes, const ProductTypes& types) const {
+  if (sizes.tokens == 0) return 0;
+  return product(sizes.outputs, sizes.inputs, sizes.tokens, types.result, types.operand,
+                 types.result == DType::kFloat64 ? types.result : DType::kFloat32);
 }
 
 std::int64_t OpScratch::grouped_forward(const ProductSizes& sizes, const ProductTypes& types) const {
@@ -89,6 +93,20 @@ std::int64_t OpScratch::decay_gate_backward(std::int64_t tokens, std::int64_t he
 std::int64_t OpScratch::gated_norm_backward(std::int64_t rows, std::int64_t width, DType sums) const {
   // A sum, and a row beside it.
   return 2 * divide_up(rows, kGatedHeadsOfASum) * width * size_bytes(sums);
+}
+
+std::int64_t OpScratch::indexer_choice(const AttentionSizes& sizes, DType sums) const {
+  if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence == 0) return 0;
+  const IndexerCuts cuts{sizes, size_bytes(sums)};
+  return (sizes.batch * cuts.keys() + num_threads * cuts.choice_worker()) * cuts.element_bytes;
+}
+
+std::int64_t OpScratch::indexer_loss(const AttentionSizes& sizes, std::int64_t width, DType sums) const {
+  if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence == 0) return 0;
+  const IndexerCuts cuts{sizes, size_bytes(sums)};
+  return (sizes.batch * (cuts.loss_keys() + cuts.slices() * cuts.loss_slice()) +
+          num_threads * cuts.loss_worker(width)) *
+         cuts.element_bytes;
 }
 
 std::int64_t OpScratch::fused_loss(const ProductSizes& sizes, const ProductTypes& types) const {

@@ -31,6 +31,7 @@ struct OpScratch {
   std::int64_t product_forward(const ProductSizes& sizes, const ProductTypes& types) const;
   /// The larger of the input's and the weight's gradient.
   std::int64_t product_backward(const ProductSizes& sizes, const ProductTypes& types) const;
+  std::int64_t weight_gradient(const ProductSizes& sizes, const ProductTypes& types) const;
   /// The same where each thread multiplies the rows of one expert at a time.
   std::int64_t grouped_forward(const ProductSizes& sizes, const ProductTypes& types) const;
   std::int64_t grouped_backward(const ProductSizes& sizes, const ProductTypes& types) const;
@@ -46,6 +47,10 @@ struct OpScratch {
   /// `rows` heads of tokens.
   std::int64_t decay_gate_backward(std::int64_t tokens, std::int64_t heads, DType sums) const;
   std::int64_t gated_norm_backward(std::int64_t rows, std::int64_t width, DType sums) const;
+  /// The indexer of sparse attention, `sizes` its heads': the choice of keys; the loss beside attention whose queries
+  /// are `width` wide.
+  std::int64_t indexer_choice(const AttentionSizes& sizes, DType sums) const;
+  std::int64_t indexer_loss(const AttentionSizes& sizes, std::int64_t width, DType sums) const;
   /// A fused loss's chunk of logits, and the products that make and read it.
   std::int64_t fused_loss(const ProductSizes& sizes, const ProductTypes& types) const;
 

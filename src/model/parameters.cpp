@@ -27,9 +27,9 @@ struct LayerGroup {
 std::vector<LayerGroup> layer_groups(const ModelSpec& spec) {
   std::vector<LayerGroup> groups;
   for (int layer = 0; layer < static_cast<int>(spec.num_layers()); ++layer) {
-    const auto kind = [&](int at) { return std::pair{spec.layers[static_cast<std::size_t>(at)], spec.mixer(at)}; };
-    const auto same = std::find_if(groups.begin(), groups.end(),
-                                   [&](const LayerGroup& group) { return kind(group.first) == kind(layer); });
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const LayerGroup& group) {
+      return spec.likeness(group.first) == spec.likeness(layer);
+    });
     if (same == groups.end()) {
       groups.push_back({layer, 1});
     } else {

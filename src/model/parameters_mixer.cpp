@@ -54,6 +54,27 @@ Descriptors mla_parameters(const ModelSpec& spec, const MlaSpec& mla, const Nami
   return parameters;
 }
 
+/// The indexer of sparse attention, whole on every rank.
+Descriptors indexer_parameters(const ModelSpec& spec, const MlaSpec& mla, const Naming& naming) {
+  const IndexerSpec& indexer = *mla.indexer;
+  const std::string ours = "self_attention.core_attention.indexer.";
+  const std::string theirs = "self_attn.indexer.";
+  Descriptors parameters;
+  const auto add = [&](const char* name, const char* hugging_face, std::int64_t rows, std::int64_t columns) {
+    ParameterDescriptor parameter =
+        matrix(naming, ours + name + ".weight", {rows, columns}, Component::kAttention, input_init(spec));
+    parameter.tensor_gradient = TensorGradient::kPartial;
+    parameter.hugging_face = {whole_rows(naming.hugging_face + theirs + hugging_face + ".weight", parameter)};
+    parameters.push_back(std::move(parameter));
+  };
+  add("linear_wq_b", "wq_b", indexer.query_width(), mla.indexer_input(spec.hidden_size));
+  add("linear_wk", "wk", indexer.head_dim, spec.hidden_size);
+  append(parameters, norm_parameters(indexer_norm(spec), naming, ours + "k_norm", indexer.head_dim,
+                                     Component::kAttention, theirs + "k_norm"));
+  add("linear_weights_proj", "weights_proj", indexer.num_heads, spec.hidden_size);
+  return parameters;
+}
+
 /// Weight and bias of the fused projection; a gate on the output is as wide as the queries and stands behind them.
 Descriptors qkv_parameters(const ModelSpec& spec, const GqaSpec& gqa, const Naming& naming) {
   const std::int64_t q = gqa.num_heads * gqa.head_dim * (gqa.output_gate == Part::kPresent ? 2 : 1);
@@ -227,6 +248,7 @@ Descriptors mixer_parameters(const ModelSpec& spec, int layer) {
   Descriptors parameters =
       mla ? mla_parameters(spec, *mla, naming) : gqa_parameters(spec, std::get<GqaSpec>(spec.attention), naming);
   append(parameters, attention_extras(spec, naming));
+  if (spec.picks_keys(layer)) append(parameters, indexer_parameters(spec, *mla, naming));
   return parameters;
 }
 

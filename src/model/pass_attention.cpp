@@ -134,11 +134,14 @@ class MlaPass final : public PassSublayer {
       : mla_(std::get<MlaSpec>(spec.attention)),
         query_norm_(spec, mla_.q_lora_rank.value_or(0)),
         kv_norm_(spec, mla_.kv_lora_rank),
-        is_rotated_(spec.is_rotated(layer) ? Part::kPresent : Part::kAbsent) {}
+        is_rotated_(spec.is_rotated(layer) ? Part::kPresent : Part::kAbsent) {
+    if (spec.picks_keys(layer)) indexer_.emplace(spec);
+  }
 
   void forward(const PassContext& pass, const PassTensor&, PassSaved& saved, PassMode) const override {
     project_down(pass, saved);
     project_up(pass, saved);
+    if (saved.is_missing(Slot::kSelected)) select(pass, saved);
     attend(pass, saved);
     const Heads context(saved.declared(Slot::kContext));
     pass.product_forward(context.rows, context.heads * context.width, pass.spec.hidden_size);
@@ -155,6 +158,7 @@ class MlaPass final : public PassSublayer {
     const Heads heads(saved.declared(Slot::kContext));
     const PassTensor context_TV = saved.at(Slot::kContext);
     PassTensor dcontext_TV = ledger.tensor(context_TV.num_elements(), pass.activations());
+    const std::vector<PassTensor> taught = teach(pass, saved);
     const PassTensor dq = ledger.like(saved.at(Slot::kQuery));
     PassTensor dk = ledger.like(saved.at(Slot::kKey));
     PassTensor dv = ledger.like(saved.at(Slot::kValue));
@@ -170,6 +174,7 @@ class MlaPass final : public PassSublayer {
     std::vector<PassTensor> left;
     query_backward(pass, saved, left);
     saved.release(Slot::kContext);
+    saved.release(Slot::kSelected);
     backward_products(pass, saved);
   }
 
@@ -214,10 +219,34 @@ class MlaPass final : public PassSublayer {
     return normed_TL;
   }
 
+  /// What the queries' up projection reads, where it is made.
+  PassTensor query_input(const PassContext& pass, PassSaved& saved) const {
+    if (!mla_.q_lora_rank) return {};
+    return normalised(pass, query_norm_, Slot::kQueryDown, Slot::kQueryDownRstd, saved);
+  }
+
+  void select(const PassContext& pass, PassSaved& saved) const {
+    const PassTensor latent_TL = query_input(pass, saved);
+    const std::pair rope = tables(pass);
+    const PassTensor of_softmax = sinks(pass, Heads(saved.declared(Slot::kQuery)).heads);
+    saved.allocate(Slot::kSelected);
+    indexer_->select(pass, rows(saved, Slot::kQuery));
+  }
+
+  std::vector<PassTensor> teach(const PassContext& pass, PassSaved& saved) const {
+    if (!indexer_ || !indexer_->is_taught()) return {};
+    const PassTensor latent_TL = query_input(pass, saved);
+    const std::pair rope = tables(pass);
+    const PassTensor of_softmax = sinks(pass, Heads(saved.declared(Slot::kQuery)).heads);
+    std::vector<PassTensor> left = indexer_->teach(pass, rows(saved, Slot::kQuery));
+    left.push_back(latent_TL);
+    return left;
+  }
+
   void project_up(const PassContext& pass, PassSaved& saved) const {
     saved.allocate(Slot::kQuery);
     const Heads query(saved.declared(Slot::kQuery));
-    if (mla_.q_lora_rank) normalised(pass, query_norm_, Slot::kQueryDown, Slot::kQueryDownRstd, saved);
+    query_input(pass, saved);
     pass.product_forward(query.rows, mla_.q_lora_rank.value_or(pass.spec.hidden_size), query.heads * query.width);
     const PassTensor normed_TL = normalised(pass, kv_norm_, Slot::kKvDown, Slot::kKvDownRstd, saved);
     const PassTensor kv_TAD = pass.ledger.tensor(query.rows * query.heads * up_width(), pass.activations());
@@ -273,12 +302,14 @@ class MlaPass final : public PassSublayer {
     pass.product_backward(rows(saved, Slot::kKvDown), hidden, saved.declared(Slot::kKvDown).shape.at(1));
     pass.product_backward(query.rows, mla_.q_lora_rank.value_or(hidden), query.heads * query.width);
     if (mla_.q_lora_rank) pass.product_backward(rows(saved, Slot::kQueryDown), hidden, *mla_.q_lora_rank);
+    if (indexer_ && indexer_->is_taught()) indexer_->weight_gradients(pass, rows(saved, Slot::kQuery));
   }
 
   const MlaSpec& mla_;
   PassNorm query_norm_;
   PassNorm kv_norm_;
   Part is_rotated_;
+  std::optional<PassIndexer> indexer_;
 };
 
 }  // namespace

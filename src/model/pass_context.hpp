@@ -57,6 +57,30 @@ struct PassNorm {
   std::vector<PassTensor> values(const PassContext& pass, DType x) const;
 };
 
+/// The indexer of a layer of sparse attention; `rows` tokens are this rank's.
+class PassIndexer {
+ public:
+  explicit PassIndexer(const ModelSpec& spec);
+
+  bool is_taught() const { return spec_.loss_coefficient > 0.0; }
+  void select(const PassContext& pass, std::int64_t rows) const;
+  /// Returns what is left for the weight gradients beside the indexer's inputs.
+  std::vector<PassTensor> teach(const PassContext& pass, std::int64_t rows) const;
+  void weight_gradients(const PassContext& pass, std::int64_t rows) const;
+
+ private:
+  struct Made {
+    PassTensor query, key, statistics, normed, weight;
+  };
+  Made heads(const PassContext& pass, std::int64_t rows) const;
+  AttentionSizes sizes(const PassContext& pass, std::int64_t rows) const;
+
+  const IndexerSpec& spec_;
+  std::int64_t input_width_;
+  std::int64_t query_dim_;  // of attention
+  PassNorm norm_;
+};
+
 /// y_TH += x_TH behind dropout.
 void dropout_into_sum(const PassContext& pass, const PassTensor& x_TH, DType y);
 

@@ -2,7 +2,6 @@
 #include "model/pass_peaks.hpp"
 
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "model/pass_layer.hpp"
@@ -25,12 +24,9 @@ class Windows {
   }
 
  private:
-  /// A decoder layer's parts with 0 before them; what is no decoder layer by its number, which is not 0.
-  using Kind = std::tuple<int, LayerKind, MixerKind>;
-
   std::int64_t elements_of(int layer) {
     const bool is_layer = layer >= 0 && layer < input_.spec.num_layers();
-    const Kind kind = is_layer ? Kind{0, input_.spec.kind(layer), input_.spec.mixer(layer)} : Kind{layer, {}, {}};
+    const LayerLikeness kind = is_layer ? input_.spec.likeness(layer) : LayerLikeness{.layer = layer};
     const auto found = elements_.find(kind);
     if (found != elements_.end()) return found->second;
     std::int64_t elements = 0;
@@ -52,7 +48,7 @@ class Windows {
 
   const PassInput& input_;
   PassLedger& ledger_;
-  std::map<Kind, std::int64_t> elements_;  // layers of a kind are alike
+  std::map<LayerLikeness, std::int64_t> elements_;  // layers of a kind are alike
 };
 
 class Walk {

@@ -35,7 +35,9 @@ std::span<const std::string_view> tensors_of(RecomputeModule module) {
 }
 
 void mark_all(SavedDeclaration& declaration) {
-  for (SavedTensor& tensor : declaration.tensors) tensor.lifetime = Lifetime::kRemade;
+  for (SavedTensor& tensor : declaration.tensors) {
+    if (tensor.lifetime != Lifetime::kPinned) tensor.lifetime = Lifetime::kRemade;
+  }
   for (SavedDeclaration& child : declaration.children) mark_all(child);
 }
 

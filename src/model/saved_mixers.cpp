@@ -5,7 +5,7 @@
 namespace primus::model {
 namespace {
 
-SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
                                  const Sharding& sharding) {
   const auto [inside, between] = local_tokens(batch, sharding);
   const std::int64_t positions = share(batch.seq_length, sharding.context);
@@ -15,6 +15,9 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
     const std::int64_t q_rank = mla->q_lora_rank.value_or(0);
     const std::int64_t q_rows = mla->q_lora_rank ? between : 0;
     const bool has_norms = mla->latent_norms == Part::kPresent;
+    const std::int64_t choosing = spec.picks_keys(layer) ? positions : 0;
+    constexpr std::int64_t kKeysPerWord = 32;
+    const std::int64_t words = (batch.seq_length + kKeysPerWord - 1) / kKeysPerWord;
     return {{{"query_down", {q_rows, q_rank}, policy.activations, category},
              {"query_down_rstd", {statistics_of(spec, has_norms ? q_rows : 0)}, policy.statistics, category},
              {"kv_down", {between, mla->kv_lora_rank + mla->qk_pos_emb_head_dim}, policy.activations, category},
@@ -23,7 +26,8 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
              {"key", {inside, heads, mla->query_dim()}, policy.activations, category},
              {"value", {inside, heads, mla->v_head_dim}, policy.activations, category},
              {"context", {inside, heads, mla->v_head_dim}, policy.activations, category},
-             {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category}},
+             {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category},
+             {"selected", {batch.num_sequences, choosing, words}, DType::kInt32, category, Lifetime::kPinned}},
             {}};
   }
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
@@ -74,7 +78,7 @@ SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy,
                              const Sharding& sharding) {
   switch (spec.mixer(layer)) {
     case MixerKind::kAttention:
-      return attention_saved(spec, policy, batch, sharding);
+      return attention_saved(spec, policy, batch, layer, sharding);
     case MixerKind::kShortConvolution:
       return short_convolution_saved(spec, policy, batch, sharding);
     case MixerKind::kGatedDelta:

@@ -43,7 +43,7 @@ std::int64_t SavedDeclaration::size_bytes() const {
 
 void SavedDeclaration::add_by_category(std::int64_t* bytes) const {
   for (const SavedTensor& tensor : tensors) {
-    if (tensor.lifetime == Lifetime::kKept) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
+    if (tensor.lifetime != Lifetime::kRemade) bytes[static_cast<int>(tensor.category)] += tensor.size_bytes();
   }
   for (const SavedDeclaration& child : children) child.add_by_category(bytes);
 }

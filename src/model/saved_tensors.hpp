@@ -19,8 +19,9 @@ enum class SavedCategory { kResidual, kNorm, kAttention, kDenseMlp, kRouter, kEx
 inline constexpr int kNumSavedCategories = 8;
 std::string_view name(SavedCategory category);
 
-/// kRemade: dropped after forward and made again when backward needs it (recompute.hpp).
-enum class Lifetime { kKept, kRemade };
+/// kRemade: dropped after forward and made again when backward needs it (recompute.hpp). kPinned: kept whatever is made
+/// again, because other layers read it too.
+enum class Lifetime { kKept, kRemade, kPinned };
 
 /// One saved tensor. A tensor that this model does not need has no elements and is not allocated.
 struct SavedTensor {
@@ -56,7 +57,18 @@ struct BatchShape {
 
 /// Slots, in the order of the declarations below.
 struct MlaSlot {
-  enum : int { kQueryDown, kQueryDownRstd, kKvDown, kKvDownRstd, kQuery, kKey, kValue, kContext, kLogSumExp };
+  enum : int {
+    kQueryDown,
+    kQueryDownRstd,
+    kKvDown,
+    kKvDownRstd,
+    kQuery,
+    kKey,
+    kValue,
+    kContext,
+    kLogSumExp,
+    kSelected
+  };
 };
 struct GqaSlot {
   enum : int { kQkv, kContext, kLogSumExp, kQueryRstd, kKeyRstd };

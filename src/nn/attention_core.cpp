@@ -40,22 +40,27 @@ AttentionCore::AttentionCore(const model::ModelSpec& spec, int layer, std::int64
   if (spec.linear_bias == model::Part::kPresent) bias_ = &parameters.get(name_of(layer, "linear_proj.bias"));
 }
 
-ops::AttentionOptions AttentionCore::options(const StepContext& step, const Tensor& lse_BAS) const {
-  ops::AttentionOptions options{
-      .scale = softmax_scale_, .window = window_, .softcap = softcap_, .first_key_BS = step.first_key_BS, .sink_A = {}};
+ops::AttentionOptions AttentionCore::options(const AttentionInput& in, const StepContext& step) const {
+  ops::AttentionOptions options{.scale = softmax_scale_,
+                                .window = window_,
+                                .softcap = softcap_,
+                                .first_key_BS = step.first_key_BS,
+                                .sink_A = {},
+                                .selected_BSW = in.selected_BSW};
+  const at::ScalarType statistics = ops::accumulator_type(in.query.scalar_type());
   if (dropout_ > 0.0 && step.mode != Mode::kEvaluation) {
     options.dropout = {.probability = dropout_,
                        .seed = step.seed,
                        .stream = repeated_stream(dropout_stream_, step),
                        .first_sequence = step.first_token / step.batch.seq_length};
   }
-  if (sinks_ != nullptr) options.sink_A = sinks_->weight.to(lse_BAS.scalar_type());
-  if (num_zero_sinks_ > 0) options.sink_A = at::zeros({num_zero_sinks_}, lse_BAS.options());
+  if (sinks_ != nullptr) options.sink_A = sinks_->weight.to(statistics);
+  if (num_zero_sinks_ > 0) options.sink_A = at::zeros({num_zero_sinks_}, in.query.options().dtype(statistics));
   return options;
 }
 
 void AttentionCore::forward(const AttentionInput& in, const StepContext& step, Tensor& context_BSAV, Tensor& lse_BAS) {
-  const ops::AttentionOptions attention = options(step, lse_BAS);
+  const ops::AttentionOptions attention = options(in, step);
   ops::attention_forward(in.query, in.key, in.value, attention, context_BSAV, lse_BAS);
   const bool is_counted = max_logit_A_.defined() && step.mode == Mode::kTraining;
   if (is_counted) ops::attention_max_logit(in.query, in.key, attention, max_logit_A_);
@@ -82,7 +87,7 @@ std::optional<double> AttentionCore::largest_logit() const {
 
 void AttentionCore::backward(const Tensor& dcontext_BSAV, const AttentionInput& in, const Tensor& context_BSAV,
                              const Tensor& lse_BAS, const StepContext& step, AttentionInput& gradient) const {
-  const ops::AttentionOptions attention = options(step, lse_BAS);
+  const ops::AttentionOptions attention = options(in, step);
   if (sinks_ != nullptr) {
     ops::attention_sink_backward(dcontext_BSAV, context_BSAV, lse_BAS, attention.sink_A, sinks_->sum_target());
   }

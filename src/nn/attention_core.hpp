@@ -9,6 +9,7 @@ namespace primus::nn {
 /// q, k and v of a micro-batch, [B, S, heads, size].
 struct AttentionInput {
   Tensor query, key, value;
+  Tensor selected_BSW = {};  // of sparse attention (ops::AttentionOptions); undefined: every key in sight
 };
 
 class AttentionCore {
@@ -26,6 +27,9 @@ class AttentionCore {
   void project_backward(const Tensor& dy_TH, Tensor& dcontext_TV) const;
   Parameter& projection() const { return projection_; }
 
+  /// What attention over `in` sees and how.
+  ops::AttentionOptions options(const AttentionInput& in, const StepContext& step) const;
+
   void begin_step();
   /// threshold / largest logit since begin_step, at most 1, of each group of `heads` neighbouring heads.
   std::vector<double> shrinkage(const model::QkClip& clip, std::int64_t heads) const;
@@ -33,8 +37,6 @@ class AttentionCore {
   std::optional<double> largest_logit() const;
 
  private:
-  ops::AttentionOptions options(const StepContext& step, const Tensor& lse_BAS) const;
-
   double softmax_scale_;
   std::int64_t window_;
   double softcap_;

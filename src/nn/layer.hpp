@@ -78,6 +78,8 @@ class Sublayer {
   virtual void clip_logits(const model::QkClip&, const RowScaler&) {}
   /// The largest attention logit of the step so far; nothing where it is not counted.
   virtual std::optional<double> largest_logit() const { return std::nullopt; }
+  /// Sum over the step's micro-batches of an indexer's loss, without its coefficient; nothing where none is taught.
+  virtual std::optional<double> indexer_loss() const { return std::nullopt; }
 };
 
 /// An uninitialised tensor of the type of `like`.

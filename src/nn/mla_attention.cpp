@@ -23,7 +23,8 @@ MlaAttention::MlaAttention(const model::ModelSpec& spec, int layer, ParameterSto
       core_(spec, layer, mla_.query_dim(), parameters),
       query_(parameters.get(weight_name(layer, mla_.q_lora_rank ? "linear_q_up_proj" : "linear_q_proj"))),
       kv_down_(parameters.get(weight_name(layer, "linear_kv_down_proj"))),
-      kv_up_(parameters.get(weight_name(layer, "linear_kv_up_proj"))) {
+      kv_up_(parameters.get(weight_name(layer, "linear_kv_up_proj"))),
+      keys_(mla_.indexer ? Keys::kPicked : Keys::kAll) {
   const auto latent_norm = [&](const char* part) -> std::optional<Norm> {
     if (mla_.latent_norms == model::Part::kAbsent) return std::nullopt;
     return Norm(spec, fmt::format("decoder.layers.{}.self_attention.{}", layer, part), parameters);
@@ -33,6 +34,16 @@ MlaAttention::MlaAttention(const model::ModelSpec& spec, int layer, ParameterSto
     query_down_.emplace(
         QueryDown{parameters.get(weight_name(layer, "linear_q_down_proj")), latent_norm("q_layernorm")});
   }
+  if (spec.picks_keys(layer)) indexer_.emplace(spec, layer, parameters);
+}
+
+void MlaAttention::begin_step() {
+  core_.begin_step();
+  if (indexer_) indexer_->begin_step();
+}
+
+std::optional<double> MlaAttention::indexer_loss() const {
+  return indexer_ && indexer_->is_taught() ? std::optional(indexer_->loss()) : std::nullopt;
 }
 
 RopeTables MlaAttention::tables(const StepContext& step) const {
@@ -52,16 +63,16 @@ Tensor MlaAttention::normalised(const Tensor& x_TL, const std::optional<Norm>& n
   return normed_TL;
 }
 
+Tensor MlaAttention::query_input(const Tensor& x_TH, Saved& saved) const {
+  if (!query_down_) return x_TH;
+  return normalised(saved.at(Slot::kQueryDown), query_down_->norm, Slot::kQueryDownRstd, saved);
+}
+
 void MlaAttention::project_up(const Tensor& x_TH, Saved& saved, const StepContext& step) {
   const std::int64_t tokens = x_TH.size(0);
   Tensor& query = saved.allocate(Slot::kQuery);
   Tensor query_TQ = flat(query);
-  if (query_down_) {
-    const Tensor normed = normalised(saved.at(Slot::kQueryDown), query_down_->norm, Slot::kQueryDownRstd, saved);
-    ops::linear_forward(normed, query_.weight, query_TQ);
-  } else {
-    ops::linear_forward(x_TH, query_.weight, query_TQ);
-  }
+  ops::linear_forward(query_input(x_TH, saved), query_.weight, query_TQ);
   const Tensor& kv_down = saved.at(Slot::kKvDown);
   const Tensor normed_TL = normalised(kv_down.narrow(1, 0, mla_.kv_lora_rank), kv_norm_, Slot::kKvDownRstd, saved);
   Tensor kv_TAD = workspace({tokens, mla_.num_heads, mla_.qk_head_dim + mla_.v_head_dim}, x_TH);
@@ -73,16 +84,27 @@ void MlaAttention::project_up(const Tensor& x_TH, Saved& saved, const StepContex
                             saved.allocate(Slot::kValue));
 }
 
+AttentionInput MlaAttention::core_input(Saved& saved, const StepContext& step) const {
+  return {by_sequence(saved.at(Slot::kQuery), step.batch), by_sequence(saved.at(Slot::kKey), step.batch),
+          by_sequence(saved.at(Slot::kValue), step.batch),
+          keys_ == Keys::kPicked ? saved.at(Slot::kSelected) : Tensor()};
+}
+
+void MlaAttention::select(const Tensor& x_TH, Saved& saved, const StepContext& step) {
+  const Tensor latent_TL = query_input(x_TH, saved);
+  const AttentionInput in{by_sequence(saved.at(Slot::kQuery), step.batch), {}, {}};
+  indexer_->select({x_TH, latent_TL, tables(step)}, step, core_.options(in, step), saved.allocate(Slot::kSelected));
+}
+
 void MlaAttention::attend(Saved& saved, const StepContext& step) {
   Tensor context = by_sequence(saved.allocate(Slot::kContext), step.batch);
-  core_.forward({by_sequence(saved.at(Slot::kQuery), step.batch), by_sequence(saved.at(Slot::kKey), step.batch),
-                 by_sequence(saved.at(Slot::kValue), step.batch)},
-                step, context, saved.allocate(Slot::kLogSumExp));
+  core_.forward(core_input(saved, step), step, context, saved.allocate(Slot::kLogSumExp));
 }
 
 void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
   project_down(x_TH, saved);
   project_up(x_TH, saved, step);
+  if (saved.is_missing(Slot::kSelected)) select(x_TH, saved, step);
   attend(saved, step);
   core_.project(flat(saved.at(Slot::kContext)), residual_TH);
 }
@@ -97,9 +119,7 @@ void MlaAttention::attention_core_backward(const Tensor& dcontext_TV, Saved& sav
                                            Tensor& dk, Tensor& dv) {
   const Tensor& context = saved.at(Slot::kContext);
   AttentionInput gradient{by_sequence(dq, step.batch), by_sequence(dk, step.batch), by_sequence(dv, step.batch)};
-  core_.backward(by_sequence(dcontext_TV.view(context.sizes()), step.batch),
-                 {by_sequence(saved.at(Slot::kQuery), step.batch), by_sequence(saved.at(Slot::kKey), step.batch),
-                  by_sequence(saved.at(Slot::kValue), step.batch)},
+  core_.backward(by_sequence(dcontext_TV.view(context.sizes()), step.batch), core_input(saved, step),
                  by_sequence(context, step.batch), saved.at(Slot::kLogSumExp), step, gradient);
   for (const int slot : {Slot::kQuery, Slot::kKey, Slot::kValue, Slot::kLogSumExp}) saved.release(slot);
 }
@@ -152,6 +172,11 @@ void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
   Tensor context_TV = flat(saved.at(Slot::kContext));
   Tensor dcontext_TV = workspace({tokens, mla_.num_heads * mla_.v_head_dim}, x_TH);
   core_.project_backward(dy_TH, dcontext_TV);
+  std::vector<Tensor> taught;
+  if (indexer_ && indexer_->is_taught()) {
+    const AttentionInput in = core_input(saved, step);
+    indexer_->teach({x_TH, query_input(x_TH, saved), tables(step)}, step, in, core_.options(in, step), taught);
+  }
 
   Tensor dq = workspace({tokens, mla_.num_heads, mla_.query_dim()}, x_TH);
   Tensor dk = workspace({tokens, mla_.num_heads, mla_.query_dim()}, x_TH);
@@ -173,7 +198,9 @@ void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
 
   std::vector<Tensor> deferred = {dy_TH, context_TV, flat(dkv), latent_TL, dkv_down, x_TH};
   query_backward(flat(dq), x_TH, saved, dx_TH, deferred);
+  deferred.insert(deferred.end(), taught.begin(), taught.end());
   saved.release(Slot::kContext);
+  saved.release(Slot::kSelected);
   if (step.weight_grad == WeightGradTiming::kDeferred) {
     saved.deferred() = std::move(deferred);
   } else {
@@ -200,7 +227,11 @@ void MlaAttention::clip_logits(const model::QkClip& clip, const RowScaler& scale
   }
 }
 
-void MlaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) {
+void MlaAttention::add_weight_gradients(std::span<const Tensor> deferred) {
+  if (indexer_ && indexer_->is_taught()) {
+    indexer_->add_weight_gradients(deferred.last(KeyIndexer::kNumDeferred));
+    deferred = deferred.first(deferred.size() - KeyIndexer::kNumDeferred);
+  }
   // Pairs (output gradient, input) in the order in which backward pushed them.
   Parameter* const parameters[] = {&core_.projection(), &kv_up_, &kv_down_, &query_,
                                    query_down_ ? &query_down_->weight : nullptr};

@@ -1,7 +1,9 @@
 #pragma once
 // Multi-head latent attention (DeepSeek-V2): queries direct or through a low rank, keys and values through a low rank,
-// position in extra elements that all heads share on the key side.
+// position in extra elements that all heads share on the key side. With an indexer attention is sparse (DeepSeek-V3.2);
+// a layer without one of its own takes the keys that the layer before picked, from the caller (Saved::borrow).
 #include "nn/attention_core.hpp"
+#include "nn/key_indexer.hpp"
 #include "nn/norm.hpp"
 
 namespace primus::nn {
@@ -14,9 +16,10 @@ class MlaAttention final : public Sublayer {
   void restore(const Tensor& x_TH, Saved& saved, const StepContext& step) override;
   void backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& dx_TH) override;
   void weight_grad(Saved& saved) override;
-  void begin_step() override { core_.begin_step(); }
+  void begin_step() override;
   void clip_logits(const model::QkClip& clip, const RowScaler& scale) override;
   std::optional<double> largest_logit() const override { return core_.largest_logit(); }
+  std::optional<double> indexer_loss() const override;
 
  private:
   /// The low-rank part of the queries; absent when the projection is direct.
@@ -29,7 +32,11 @@ class MlaAttention final : public Sublayer {
   /// The low-rank queries, keys and values; what is behind them, with their norms' statistics; attention itself.
   void project_down(const Tensor& x_TH, Saved& saved);
   void project_up(const Tensor& x_TH, Saved& saved, const StepContext& step);
+  void select(const Tensor& x_TH, Saved& saved, const StepContext& step);
   void attend(Saved& saved, const StepContext& step);
+  /// What the queries' up projection reads: their latent vector, normed, or the layer's input.
+  Tensor query_input(const Tensor& x_TH, Saved& saved) const;
+  AttentionInput core_input(Saved& saved, const StepContext& step) const;
   /// x_TL normed, or itself where there is no norm; its statistics are taken from `saved`, or left there.
   Tensor normalised(const Tensor& x_TL, const std::optional<Norm>& norm, int rstd_slot, Saved& saved) const;
   /// Adds the queries' share to dx_TH; returns the tensors that their weight gradients need.
@@ -39,7 +46,7 @@ class MlaAttention final : public Sublayer {
                                Tensor& dv);
   /// Gradient of the keys' and values' latent vector; returns what the up projection read.
   Tensor latent_backward(const Tensor& dkv_TD, Saved& saved, Tensor& dlatent_TL);
-  void add_weight_gradients(const std::vector<Tensor>& deferred);
+  void add_weight_gradients(std::span<const Tensor> deferred);
 
   model::MlaSpec mla_;
   enum class Rotation { kNone, kByPosition } rotation_;
@@ -49,6 +56,8 @@ class MlaAttention final : public Sublayer {
   Parameter& kv_down_;
   std::optional<Norm> kv_norm_;  // of the latent vector
   Parameter& kv_up_;
+  enum class Keys { kAll, kPicked } keys_;
+  std::optional<KeyIndexer> indexer_;  // in layers that pick keys themselves
 };
 
 }  // namespace primus::nn

@@ -33,7 +33,12 @@ Model::Model(const model::ModelSpec& spec, const model::NumericPolicy& policy, m
       variant_(spec.mtp_variant) {
   if (spec.num_learned_positions > 0) positions_ = &parameters.get("embedding.position_embeddings.weight");
   layers_.reserve(spec.layers.size());
-  for (int layer = 0; layer < spec.num_layers(); ++layer) layers_.emplace_back(spec, policy, layer, parameters);
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
+    layers_.emplace_back(spec, policy, layer, parameters);
+    takes_choice_.push_back(spec.indexer() != nullptr && !spec.picks_keys(layer) ? model::Part::kPresent
+                                                                                 : model::Part::kAbsent);
+  }
+  takes_choice_.push_back(model::Part::kAbsent);  // the output
   depths_.reserve(static_cast<std::size_t>(spec.num_mtp_layers));
   std::shared_ptr<TransformerLayer> layer;
   for (int depth = 0; depth < spec.num_mtp_layers; ++depth) {
@@ -42,6 +47,11 @@ Model::Model(const model::ModelSpec& spec, const model::NumericPolicy& policy, m
     }
     depths_.emplace_back(spec, policy, fusion, depth, layer, parameters);
   }
+}
+
+void Model::lend_choice(Saved& saved, int layer) const {
+  const auto mixer = [&](int number) -> Saved& { return saved.child(number).child(model::LayerSlot::kMixer); };
+  mixer(layer + 1).borrow(model::MlaSlot::kSelected, mixer(layer).at(model::MlaSlot::kSelected));
 }
 
 std::vector<Model::RoutedLayer> Model::routed_layers() {
@@ -89,6 +99,18 @@ std::optional<double> Model::largest_logit() {
   return largest;
 }
 
+std::optional<double> Model::indexer_loss() {
+  double sum = 0.0;
+  int num_indexers = 0;
+  for (TransformerLayer* layer : all_layers()) {
+    const auto loss = layer->attention().indexer_loss();
+    if (!loss) continue;
+    sum += *loss;
+    ++num_indexers;
+  }
+  return num_indexers == 0 ? std::nullopt : std::optional(sum / num_indexers);
+}
+
 Tensor Model::part_output(Saved& saved, int part) const {
   if (part == 0) return output_.normed(output_saved(saved));
   return depths_[static_cast<std::size_t>(part - 1)].normed(depth_saved(saved, part - 1));
@@ -104,6 +126,7 @@ Tensor Model::forward(const MicroBatchInput& input, Saved& saved, const StepCont
   embedding_.forward(input.ids_T, step, embedded_TH, learnt_positions(input, step));
   for (int layer = 0; layer < num_layers(); ++layer) {
     layers_[static_cast<std::size_t>(layer)].forward(saved.child(layer), step, saved.child(layer + 1).allocate(kInput));
+    if (takes_choice_[static_cast<std::size_t>(layer + 1)] == model::Part::kPresent) lend_choice(saved, layer);
     if (step.mode == Mode::kEvaluation) saved.child(layer).release_all();
   }
   const GradientWindow window(parameters_, kOutsideLayers);  // a fused loss adds the output weight's gradient

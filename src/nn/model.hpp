@@ -28,6 +28,8 @@ class Model {
   void clip_logits(const model::QkClip& clip, const RowScaler& scale);
   /// The largest attention logit of the step; nothing if the model does not count (ModelSpec::qk_clip).
   std::optional<double> largest_logit();
+  /// Sum over the step's micro-batches of the indexers' mean loss; nothing if none is taught.
+  std::optional<double> indexer_loss();
 
   /// Routed blocks with the numbers of their layers, the prediction depths' behind the decoder's, and how often each is
   /// applied in a pass.
@@ -41,6 +43,8 @@ class Model {
  private:
   /// What the positions' own embedding adds to the tokens'; undefined: nothing.
   Tensor learnt_positions(const MicroBatchInput& input, const StepContext& step) const;
+  /// The layer behind `layer` reads the keys that this one has.
+  void lend_choice(Saved& saved, int layer) const;
   /// Every layer once, the prediction depths' behind the decoder's.
   std::vector<TransformerLayer*> all_layers();
   int num_layers() const { return static_cast<int>(layers_.size()); }
@@ -61,6 +65,8 @@ class Model {
   TokenEmbedding embedding_;
   Parameter* positions_ = nullptr;  // learnt ones
   std::vector<TransformerLayer> layers_;
+  std::vector<model::Part>
+      takes_choice_;  // of each layer, and behind them the output: reads the keys of the one before
   OutputLayer output_;
   model::MtpVariant variant_;
   std::vector<MtpDepth> depths_;

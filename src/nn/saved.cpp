@@ -31,6 +31,11 @@ Tensor& Saved::at(int slot) {
   return tensor;
 }
 
+void Saved::borrow(int slot, const Tensor& tensor) {
+  PRIMUS_CHECK(declared(slot).num_elements() == 0, "saved tensor '{}' has memory of its own", declared(slot).name);
+  tensors_.at(static_cast<std::size_t>(slot)) = tensor;
+}
+
 void Saved::release(int slot) {
   tensors_.at(static_cast<std::size_t>(slot)).reset();
 }

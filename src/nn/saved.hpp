@@ -21,6 +21,8 @@ class Saved {
   /// The tensor of a slot; InternalError if it is not there.
   Tensor& at(int slot);
   void release(int slot);
+  /// A slot without elements of its own takes another layer's tensor, whose memory is counted there.
+  void borrow(int slot, const Tensor& tensor);
   /// Does the model have this slot's tensor, and is it not there: dropped, to be made again?
   bool is_missing(int slot) const;
   Saved& child(int index) { return children_.at(static_cast<std::size_t>(index)); }

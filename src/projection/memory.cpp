@@ -49,14 +49,14 @@ class ComponentSums {
   }
 
   const Components& layer_sum(int layer) {
-    const std::pair key{inputs_.spec.kind(layer), inputs_.spec.mixer(layer)};
+    const model::LayerLikeness key = inputs_.spec.likeness(layer);
     const auto found = by_kind_.find(key);
     if (found != by_kind_.end()) return found->second;
     return by_kind_.emplace(key, components_of(inputs_, model::layer_parameters(inputs_.spec, layer))).first->second;
   }
 
   const MemoryInputs& inputs_;
-  std::map<std::pair<model::LayerKind, model::MixerKind>, Components> by_kind_;
+  std::map<model::LayerLikeness, Components> by_kind_;
 };
 
 void find_peak(const std::vector<schedule::Action>& actions, RankMemory& rank) {

@@ -101,9 +101,9 @@ WorkingSet working_set(const MemoryInputs& inputs, std::span<const ChunkMemory> 
     }
     // Layers of a kind are alike.
     const model::StageContent& content = chunk.content;
-    std::vector<std::pair<model::LayerKind, model::MixerKind>> seen;
+    std::vector<model::LayerLikeness> seen;
     for (int layer = content.first_layer; layer < content.first_layer + content.num_layers; ++layer) {
-      const std::pair kind{inputs.spec.kind(layer), inputs.spec.mixer(layer)};
+      const model::LayerLikeness kind = inputs.spec.likeness(layer);
       if (std::find(seen.begin(), seen.end(), kind) != seen.end()) continue;
       seen.push_back(kind);
       visit(layer);

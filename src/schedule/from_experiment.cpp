@@ -44,6 +44,7 @@ LayerWork layer_work(const model::ModelSpec& spec, int layer) {
   one.layers = {spec.kind(layer)};
   one.mixers = {spec.mixer(layer)};
   one.windows = {spec.window(layer)};
+  one.choosing_layers = {spec.picks_keys(layer) ? model::Part::kPresent : model::Part::kAbsent};
   const model::FlopsPerToken flops = model::flops_per_token(one);
   const auto mlp = static_cast<double>(flops.dense_mlp + flops.experts + flops.shared_experts);
   return {{static_cast<double>(flops.attention_linear), static_cast<double>(flops.attention_core)}, {mlp, 0.0}};

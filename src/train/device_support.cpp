@@ -37,6 +37,7 @@ constexpr Row kRows[] = {{"fp16", "false"},
                          {"mtp_use_repeated_layer", "false"},
                          {"moe_router_bias_update_rule", "sign"},
                          {"swiglu_limit", "null"},
+                         {"experimental_attention_variant", "null"},
                          {"activation_situ_beta", "null"},
                          {"moe_mlp_glu_interleave_size", "null"},
                          {"moe_shared_expert_glu_interleave_size", "null"}};

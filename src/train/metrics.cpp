@@ -44,6 +44,7 @@ std::string console_line(const IterationRecord& record) {
   }
   if (record.load_balancing_loss) line += fmt::format(" load_balancing_loss: {:.6E} |", *record.load_balancing_loss);
   if (record.z_loss) line += fmt::format(" z_loss: {:.6E} |", *record.z_loss);
+  if (record.indexer_loss) line += fmt::format(" indexer loss: {:.6E} |", *record.indexer_loss);
   line += fmt::format(" loss scale: {:.1f} | grad norm: {:.3f} |", record.loss_scale, record.grad_norm);
   if (record.num_zero_gradients) line += fmt::format(" num zeros: {} |", *record.num_zero_gradients);
   if (record.params_norm) line += fmt::format(" params norm: {:.3f} |", *record.params_norm);
@@ -84,6 +85,7 @@ std::string json_line(const IterationRecord& record) {
   }
   if (record.load_balancing_loss) json["load_balancing_loss"] = number(*record.load_balancing_loss);
   if (record.z_loss) json["z_loss"] = number(*record.z_loss);
+  if (record.indexer_loss) json["indexer_loss"] = number(*record.indexer_loss);
   json["loss_scale"] = number(record.loss_scale);
   json["grad_norm"] = number(record.grad_norm);
   if (record.num_zero_gradients) json["num_zero_gradients"] = *record.num_zero_gradients;
@@ -118,6 +120,7 @@ std::vector<std::pair<std::string, double>> named_values(const IterationRecord& 
   };
   add("load_balancing_loss", record.load_balancing_loss);
   add("z_loss", record.z_loss);
+  add("indexer loss", record.indexer_loss);
   add("params-norm", record.params_norm);
   add("max-attention-logit", record.largest_logit);
   add("energy per GPU (J/iter/GPU)", record.energy_j);

@@ -24,6 +24,7 @@ struct IterationRecord {
   std::vector<double> mtp_losses;  // alike, of each prediction depth
   std::optional<double> load_balancing_loss;
   std::optional<double> z_loss;
+  std::optional<double> indexer_loss;   // of the last step
   std::optional<double> largest_logit;  // log_max_attention_logit: of the last step
   double loss_scale = 1.0;
   double grad_norm = 0.0;

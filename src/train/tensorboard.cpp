@@ -106,6 +106,7 @@ void TensorBoard::step(const IterationRecord& record) {
     values.add_both(fmt::format("mtp_{} loss", depth + 1), record.mtp_losses[depth]);
   if (record.load_balancing_loss) values.add("load_balancing_loss", *record.load_balancing_loss);
   if (record.z_loss) values.add("z_loss", *record.z_loss);
+  if (record.indexer_loss) values.add("indexer loss", *record.indexer_loss);
   values.add_both(options_.loss_scale, "loss-scale", record.loss_scale);
   values.add_both(options_.world_size, "world-size", 1.0);
   values.add_both("grad-norm", record.grad_norm);

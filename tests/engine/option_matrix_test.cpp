@@ -49,6 +49,13 @@ void mla(Combination& setup, std::optional<std::int64_t> q_rank) {
                      .mscale_all_dim = 0.707};
 }
 
+/// Latent attention to the keys that an indexer picks.
+void sparse(Combination& setup, std::int64_t top_k) {
+  mla(setup, 5);
+  std::get<model::MlaSpec>(setup.spec.attention).indexer =
+      model::IndexerSpec{.num_heads = 3, .head_dim = 8, .top_k = top_k, .loss_coefficient = 0.3};
+}
+
 void gqa(Combination& setup, std::int64_t groups) {
   setup.spec.attention = model::GqaSpec{.num_heads = 4, .num_query_groups = groups, .head_dim = 6};
   setup.spec.rope = {.type = model::RopeType::kRope, .rotary_dim = 6};
@@ -138,6 +145,9 @@ const std::vector<Dimension>& table() {
           {"gqa beside short convolutions", [](Combination& s) { gqa(s, 2); s.spec.short_convolution = {.kernel_size = 3};
               mixers(s, model::MixerKind::kShortConvolution); }},
           {"mla beside gated delta nets", [](Combination& s) { mla(s, 5); delta_nets(s); }},
+          {"mla, picked keys", [](Combination& s) { sparse(s, 4); }},
+          {"mla, choices of keys that layers share", [](Combination& s) { sparse(s, 6); std::get<model::MlaSpec>(s.spec.attention).indexer->sparse_loss = model::Part::kPresent;
+              s.spec.choosing_layers = {model::Part::kPresent, model::Part::kAbsent, model::Part::kAbsent, model::Part::kPresent}; }},
           {"mla, softcap, plain layers", [](Combination& s) { mla(s, 5); s.spec.attention_softcap = 2.0;
               s.spec.rotated_layers = {model::Part::kPresent, model::Part::kAbsent, model::Part::kPresent, model::Part::kAbsent}; }}}},
       {"mlp", {

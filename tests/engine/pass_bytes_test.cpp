@@ -200,6 +200,12 @@ void use_delta_nets(Configuration& c) {
   c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kGatedDelta);
 }
 
+void use_indexer(Configuration& c) {
+  use_mla(c);
+  std::get<model::MlaSpec>(c.spec.attention).indexer =
+      model::IndexerSpec{.num_heads = 3, .head_dim = 8, .top_k = 5, .loss_coefficient = 0.5};
+}
+
 void use_half_precision(Configuration& c) {
   c.step.policy.parameters = c.step.policy.activations = DType::kBFloat16;
 }
@@ -243,6 +249,39 @@ const Option kOptions[] = {
      [](Configuration& c) {
        use_mla(c);
        std::get<model::MlaSpec>(c.spec.attention).q_lora_rank.reset();
+     }},
+    {"sparse attention", use_indexer},
+    {"sparse attention, half precision",
+     [](Configuration& c) {
+       use_indexer(c);
+       use_half_precision(c);
+       c.spec.sinks = Part::kPresent;
+     }},
+    {"sparse attention whose indexer is not taught",
+     [](Configuration& c) {
+       use_indexer(c);
+       std::get<model::MlaSpec>(c.spec.attention).indexer->loss_coefficient = 0.0;
+     }},
+    {"sparse attention, queries direct, some layers not rotated",
+     [](Configuration& c) {
+       use_indexer(c);
+       std::get<model::MlaSpec>(c.spec.attention).q_lora_rank.reset();
+       c.spec.rotated_layers = {Part::kPresent, Part::kAbsent, Part::kAbsent};
+       c.spec.zero_sink = Part::kPresent;
+     }},
+    {"choices of keys that layers share, narrow gradients",
+     [](Configuration& c) {
+       use_indexer(c);
+       c.spec.choosing_layers = {Part::kPresent, Part::kAbsent, Part::kPresent};
+       c.spec.num_mtp_layers = 1;
+       c.step.policy.main_gradients = DType::kBFloat16;
+     }},
+    {"choices of keys that layers share, layers recomputed",
+     [](Configuration& c) {
+       use_indexer(c);
+       c.spec.choosing_layers = {Part::kPresent, Part::kAbsent, Part::kAbsent};
+       using enum model::LayerRecompute;
+       c.step.recompute.layers = {kAllButInput, kAll, kAllButInput};
      }},
     {"layers that are not rotated",
      [](Configuration& c) {
@@ -413,6 +452,7 @@ INSTANTIATE_TEST_SUITE_P(Configurations, StepBytes, ::testing::Range(0, 40));
 /// layer's share of the model told wrongly, in each of the numbers that a declaration is made of.
 TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
   PassBytes::SetUpTestSuite();
+  int num_taught = 0;
   for (const std::uint64_t seed : {9101U, 9103U, 9110U}) {
     std::mt19937_64 generator(seed);
     Configuration c = random_configuration(seed);
@@ -424,6 +464,8 @@ TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
       c.spec.mixers.front() = model::MixerKind::kShortConvolution;
       c.step.recompute = {};
     }
+    add_indexer(c.spec, seed);
+    num_taught += c.spec.indexer() != nullptr && c.spec.indexer()->loss_coefficient > 0.0 ? 1 : 0;
     PassRun run(c);
     const auto [forward, backward] = run.held(generator);
     const std::int64_t num_tensors = run.declared().num_tensors;
@@ -435,6 +477,7 @@ TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
           << tensor;
     }
   }
+  EXPECT_GT(num_taught, 0);
 }
 
 /// What is declared is of the size of what is held, where the router decides nothing: not a bound that anything keeps.
@@ -443,10 +486,18 @@ TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
   std::mt19937_64 generator(4);
   for (const auto apply :
        {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); }, +[](Configuration& c) { use_half_precision(c); },
-        +[](Configuration& c) { use_short_convolutions(c); }, +[](Configuration& c) { use_delta_nets(c); },
+        +[](Configuration& c) { use_indexer(c); }, +[](Configuration& c) { use_short_convolutions(c); },
+        +[](Configuration& c) { use_delta_nets(c); },
         +[](Configuration& c) {
           use_half_precision(c);
           use_delta_nets(c);
+        },
+        +[](Configuration& c) {
+          use_indexer(c);
+          use_half_precision(c);
+          auto& mla = std::get<model::MlaSpec>(c.spec.attention);
+          mla.num_heads = 1;  // the indexer takes more than attention does
+          mla.indexer->head_dim = 64;
         },
         +[](Configuration& c) {
           use_half_precision(c);
@@ -455,7 +506,7 @@ TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
     Configuration c = plain_configuration();
     c.spec.layers = {model::LayerKind::kDense};
     apply(c);
-    for (const std::int64_t length : {17, 300}) {
+    for (const std::int64_t length : {17, 300, 1200}) {
       // No product of the short one is large enough to be packed, which is declared as a bound.
       if (length > 17 && PassRun::packs_products() == Part::kPresent) continue;
       c.step.micro_batch.seq_length = length;

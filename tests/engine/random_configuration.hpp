@@ -53,6 +53,7 @@ inline Configuration random_configuration(std::uint64_t seed) {
       if (generator() % 2 == 0) c.step.recompute.modules.push_back(module);
     }
   }
+  if (generator() % 2 == 0) add_indexer(c.spec, seed);
   return c;
 }
 

@@ -92,6 +92,29 @@ def deepseek_v3_no_groups(rng):
     return deepseek_v3(rng, groups=False)
 
 
+def sparse(rng, sizes):
+    """An indexer of many heads: where all are silent, scores are equal, and transformers says not which keys it takes."""
+    return dict(latent(rng, sizes), q_lora_rank=12, intermediate_size=rng.choice([40, 72]), n_routed_experts=8,
+                moe_intermediate_size=rng.choice([16, 24]), n_shared_experts=1, routed_scaling_factor=2.5,
+                index_topk=rng.choice([3, 6, 9]), index_head_dim=rng.choice([8, 12, 16]), index_n_heads=16,
+                rope_parameters=yarn(rng))
+
+
+def deepseek_v32(rng):
+    sizes = common(rng)
+    return transformers.DeepseekV32Config(**sizes, **sparse(rng, sizes), num_experts_per_tok=4, n_group=4, topk_group=2,
+                                          first_k_dense_replace=1)
+
+
+def glm_moe_dsa(rng):
+    """Layers share choices of keys."""
+    sizes = dict(common(rng), num_hidden_layers=rng.choice([3, 4]))
+    types = rng.choice([["full"] * 4, ["full", "shared", "full", "shared"], ["full", "full", "shared", "shared"]])
+    return transformers.GlmMoeDsaConfig(**sizes, **sparse(rng, sizes), num_experts_per_tok=rng.choice([2, 3]), n_group=1,
+                                        topk_group=1, first_k_dense_replace=1,
+                                        indexer_types=types[:sizes["num_hidden_layers"]])
+
+
 def gpt_oss(rng):
     sizes = dict(common(rng), rms_norm_eps=1e-5)
     return transformers.GptOssConfig(**sizes, intermediate_size=rng.choice([24, 40]),
@@ -147,7 +170,8 @@ def qwen3_next(rng):
 
 
 MODELS = {f.__name__: f for f in (llama, llama3_rope, mixtral, qwen3_moe, deepseek_v2, deepseek_v2_groups, deepseek_v3,
-                                  deepseek_v3_no_groups, gpt_oss, lfm2, lfm2_moe, qwen3_next)}
+                                  deepseek_v3_no_groups, deepseek_v32, glm_moe_dsa, gpt_oss, lfm2,
+                                  lfm2_moe, qwen3_next)}
 
 
 def correct(model):

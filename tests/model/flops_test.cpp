@@ -9,6 +9,7 @@ namespace primus::model {
 namespace {
 
 using test::preset_spec;
+using test::sparse_spec;
 
 TEST(FlopsTest, DeepSeekReferenceValues) {
   EXPECT_EQ(flops_per_token(preset_spec("deepseek_v2_lite")).training(), 16'386'180'096);
@@ -32,6 +33,20 @@ TEST(FlopsTest, AWindowCountsTheKeysThatAreSeen) {
   EXPECT_EQ(half.forward() - half.attention_core, full.forward() - full.attention_core);
   EXPECT_EQ(flops_per_token(preset_spec("gpt_oss_20B_released", {"--sink_sliding_window", "9999"})).attention_core,
             full.attention_core);
+}
+
+// A query looks at the 2048 keys picked of those in its sight: 1536 of 4096 on average. The indexer's heads meet them
+// all.
+TEST(FlopsTest, SparseAttentionCountsThePickedKeysAndItsIndexer) {
+  const FlopsPerToken dense = flops_per_token(preset_spec("deepseek_v3"));
+  const FlopsPerToken sparse = flops_per_token(sparse_spec());
+  EXPECT_EQ(sparse.attention_core, 61LL * (128 * (192 + 128) * 2 * 1536 + 64 * 128 * 4096));
+  EXPECT_EQ(sparse.attention_linear - dense.attention_linear, 61LL * 2 * (64 * 128 * 1536 + 7168 * (128 + 64)));
+  const FlopsPerToken shared =
+      flops_per_token(sparse_spec({"--dsa_indexer_topk_freq", "4", "--dsa_indexer_skip_topk_offset", "3"}));
+  // Layers 1 to 3 choose, then 7, 11, ... 59.
+  EXPECT_EQ(shared.attention_linear - dense.attention_linear, 17LL * 2 * (64 * 128 * 1536 + 7168 * (128 + 64)));
+  EXPECT_EQ(shared.attention_core, 61LL * 128 * (192 + 128) * 2 * 1536 + 17LL * 64 * 128 * 4096);
 }
 
 }  // namespace

@@ -56,6 +56,18 @@ TEST(ParametersTest, ListAndCountAgree) {
   }
 }
 
+// An indexer: queries from the latent vector, keys with a LayerNorm, weights of its heads; layers that share have none.
+TEST(ParametersTest, IndexersOfSparseAttention) {
+  const std::int64_t dense = count_parameters(preset_spec("deepseek_v3")).total;
+  const std::int64_t indexer = 64 * 128 * 1536 + 7168 * (128 + 64) + 2 * 128;
+  EXPECT_EQ(count_parameters(test::sparse_spec()).total - dense, 61 * indexer);
+  const ModelSpec shared = test::sparse_spec({"--dsa_indexer_topk_freq", "4", "--dsa_indexer_skip_topk_offset", "3"});
+  EXPECT_EQ(count_parameters(shared).total - dense, 17 * indexer);
+  std::int64_t listed = 0;
+  for (const ParameterDescriptor& parameter : model_parameters(shared)) listed += parameter.num_elements();
+  EXPECT_EQ(listed, count_parameters(shared).total);
+}
+
 TEST(ParametersTest, ShardsAndHuggingFaceSlicesCoverTheirAxis) {
   for (const char* preset : {"deepseek_v2_lite", "deepseek_v3"}) {
     for (const ParameterDescriptor& parameter : model_parameters(preset_spec(preset))) {

@@ -30,4 +30,12 @@ inline model::ModelSpec preset_spec(const std::string& preset, std::vector<std::
   return model::build_model_spec(preset_experiment(preset, std::move(overrides)));
 }
 
+/// DeepSeek-V3.2: DeepSeek-V3 with the published indexer.
+inline model::ModelSpec sparse_spec(std::vector<std::string> words = {}) {
+  std::vector<std::string> all = {"--experimental_attention_variant", "dsa", "--dsa_indexer_n_heads", "64",
+                                  "--dsa_indexer_head_dim",           "128", "--dsa_indexer_topk",    "2048"};
+  all.insert(all.end(), words.begin(), words.end());
+  return preset_spec("deepseek_v3", all);
+}
+
 }  // namespace primus::test

@@ -80,5 +80,16 @@ TEST(SavedTensorsTest, CategoriesAddUp) {
   EXPECT_EQ(declaration.children.size(), 61U);
 }
 
+// The choice: one bit a key and token, 128 words of 4096 keys; a layer that shares a choice keeps none.
+TEST(SavedTensorsTest, SparseAttentionKeepsItsChoiceAlone) {
+  const BatchShape batch{.num_sequences = 2, .seq_length = 4096};
+  const ModelSpec dense = preset_spec("deepseek_v3");
+  const ModelSpec sparse = test::sparse_spec({"--dsa_indexer_topk_freq", "4", "--dsa_indexer_skip_topk_offset", "3"});
+  const std::int64_t without = mixer_saved(dense, {}, batch, 0).size_bytes();
+  EXPECT_EQ(mixer_saved(sparse, {}, batch, 2).size_bytes(), without + 2 * 4096 * 128 * 4);
+  EXPECT_EQ(mixer_saved(sparse, {}, batch, 3).size_bytes(), without);
+  EXPECT_EQ(mixer_saved(sparse, {}, batch, 6).size_bytes(), without + 2 * 4096 * 128 * 4);
+}
+
 }  // namespace
 }  // namespace primus::model

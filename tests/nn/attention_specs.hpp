@@ -1,6 +1,7 @@
 #pragma once
 // Random choices of everything that attention can have, and packed documents to read.
 #include <array>
+#include <bit>
 #include <random>
 
 #include "nn/reference.hpp"
@@ -28,13 +29,14 @@ enum AttentionChoice : int {
   kRotated,  // whole heads, or the first part of each
   kPlainLayers,
   kDocuments,
+  kSparse,  // dense, or keys picked: not taught, taught on all keys, taught on the picked ones
   kNumChoices
 };
 using AttentionChoices = std::array<Choice, kNumChoices>;
 
 /// Each value of each choice with the same probability.
 inline AttentionChoices attention_choices(std::uint64_t seed) {
-  constexpr std::array<int, kNumChoices> kOptions = {5, 3, 2, 2, 2, 3, 3, 2, 4, 2, 2, 3, 3};
+  constexpr std::array<int, kNumChoices> kOptions = {5, 3, 2, 2, 2, 3, 3, 2, 4, 2, 2, 3, 3, 4};
   std::mt19937_64 generator(seed * 65537 + 11);
   AttentionChoices choices;
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -63,6 +65,16 @@ inline model::ModelSpec attention_spec(std::uint64_t seed, const AttentionChoice
                        .latent_norms = part(taken(kNorms) > 0)};
     if (taken(kKind) == 1) mla.q_lora_rank = pick(2, 9);
     head_dim = mla.qk_pos_emb_head_dim;
+    if (taken(kSparse) > 0) {
+      model::IndexerSpec indexer{.num_heads = pick(1, 5), .head_dim = head_dim + pick(0, 5), .top_k = pick(1, 12)};
+      if (std::has_single_bit(static_cast<std::uint64_t>(indexer.head_dim)) && pick(0, 2) == 0) ++indexer.head_dim;
+      indexer.hadamard = part(std::has_single_bit(static_cast<std::uint64_t>(indexer.head_dim)));
+      indexer.rectified = part(pick(0, 2) > 0);
+      indexer.pairs = pick(0, 1) == 0 ? model::RopePairs::kHalves : model::RopePairs::kNeighbours;
+      if (taken(kSparse) > 1) indexer.loss_coefficient = 0.7;
+      indexer.sparse_loss = part(taken(kSparse) == 3);
+      mla.indexer = indexer;
+    }
     spec.attention = mla;
   } else {
     model::GqaSpec gqa;

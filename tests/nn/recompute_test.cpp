@@ -28,7 +28,11 @@ model::ModelSpec deep_spec(std::uint64_t seed) {
   using enum model::LayerKind;
   spec.layers = {kDense, kMoe, kMoe, seed % 2 == 0 ? kDense : kMoe};
   spec.num_mtp_layers = static_cast<std::int64_t>(seed % 3);
-  if (seed % 2 == 1) randomise_mixers(spec, seed);
+  if (seed % 5 < 2) {
+    randomise_mixers(spec, seed);
+  } else if (seed % 4 != 0) {
+    add_indexer(spec, seed);
+  }
   return spec;
 }
 

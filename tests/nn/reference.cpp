@@ -2,10 +2,15 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/einsum.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/xlogy.h>
 
 #include <limits>
 #include <numbers>
@@ -132,21 +137,18 @@ Tensor rotated(const Tensor& x, const Tensor& position, const Rotary& rope, bool
 struct Documents {
   Tensor position, first;
   int repetition = 0;
+  Tensor* hidden_BSS = nullptr;
 };
 
 Documents documents_of(const Tensor& x_BSH, const PackedDocuments& packed) {
   const Tensor column = at::arange(x_BSH.size(1), at::kDouble).unsqueeze(0).expand({x_BSH.size(0), x_BSH.size(1)});
   return {packed.position_BS.defined() ? packed.position_BS.to(at::kDouble) : column,
           packed.first_key_BS.defined() ? packed.first_key_BS.to(at::kDouble) : at::zeros_like(column),
-          packed.repetition};
+          packed.repetition, packed.hidden_BSS};
 }
 
-/// q, k [B, S, A, D], v [B, S, A, V], causal; `extra`: logits a head that take part in the softmax, or undefined.
-Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ModelSpec& spec, int layer,
-                      const Documents& documents, const Tensor& extra) {
-  const std::int64_t seq = q.size(1);
-  Tensor scores = q.transpose(1, 2).matmul(k.transpose(1, 2).transpose(2, 3)) * scale;
-  if (spec.attention_softcap > 0.0) scores = (scores / spec.attention_softcap).tanh() * spec.attention_softcap;
+/// Keys that no query of the layer sees by its place: true, [B, 1, S, S].
+Tensor out_of_sight(std::int64_t seq, const ModelSpec& spec, int layer, const Documents& documents) {
   const Tensor row = at::arange(seq, at::kDouble).view({1, 1, seq, 1});
   const Tensor column = at::arange(seq, at::kDouble).view({1, 1, 1, seq});
   Tensor masked = column.gt(row).logical_or(column.lt(documents.first.unsqueeze(1).unsqueeze(3)));
@@ -155,12 +157,29 @@ Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, double 
       !spec.windows.empty() && spec.windows[last] > 0) {
     masked = masked.logical_or(row.sub(column).ge(spec.windows[last]));
   }
+  return masked;
+}
+
+/// Attention's weights [B, A, S, S] of q, k [B, S, A, D]; `extra`: logits a head that take part in the softmax, or
+/// undefined.
+Tensor attention_weights(const Tensor& q, const Tensor& k, double scale, const ModelSpec& spec, const Tensor& masked,
+                         const Tensor& extra) {
+  const std::int64_t seq = q.size(1);
+  Tensor scores = q.transpose(1, 2).matmul(k.transpose(1, 2).transpose(2, 3)) * scale;
+  if (spec.attention_softcap > 0.0) scores = (scores / spec.attention_softcap).tanh() * spec.attention_softcap;
   scores = scores.masked_fill(masked, -std::numeric_limits<double>::infinity());
   if (extra.defined()) {
     scores = at::cat({scores, extra.view({1, -1, 1, 1}).expand({q.size(0), q.size(2), seq, 1})}, -1);
   }
-  const Tensor weights = dropped(scores.softmax(-1).narrow(-1, 0, seq).contiguous(), spec.dropout.attention,
-                                 layer_part(layer, "self_attention.core_attention.dropout"), documents.repetition);
+  return scores.softmax(-1).narrow(-1, 0, seq);
+}
+
+/// v [B, S, A, V], q and k as above.
+Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ModelSpec& spec, int layer,
+                      const Documents& documents, const Tensor& masked, const Tensor& extra) {
+  const Tensor weights =
+      dropped(attention_weights(q, k, scale, spec, masked, extra).contiguous(), spec.dropout.attention,
+              layer_part(layer, "self_attention.core_attention.dropout"), documents.repetition);
   return weights.matmul(v.transpose(1, 2)).transpose(1, 2);
 }
 
@@ -196,8 +215,75 @@ bool turns(const ModelSpec& spec, int layer) {
   return has_positions && spec.rope.type != model::RopeType::kNone;
 }
 
+/// The indexer's scores [B, S, S] of inputs that no gradient passes.
+Tensor indexer_scores(const Tensor& x, const Tensor& latent, const ModelSpec& spec, int layer,
+                      const ReferenceParameters& p, const Documents& documents) {
+  const model::IndexerSpec& indexer = *spec.indexer();
+  const std::string name = layer_part(layer, "self_attention.core_attention.indexer.");
+  const auto turned = [&](const Tensor& heads) {
+    const bool interleaved = indexer.pairs == model::RopePairs::kNeighbours;
+    const Tensor turning =
+        turns(spec, layer) ? rotated(heads, documents.position, rotary(spec.rope), interleaved) : heads;
+    if (indexer.hadamard == model::Part::kAbsent) return turning;
+    Tensor matrix = at::ones({1, 1}, at::kDouble);  // doubled until it is as wide as a head
+    while (matrix.size(0) < indexer.head_dim) {
+      matrix = at::cat({at::cat({matrix, matrix}, 1), at::cat({matrix, matrix.neg()}, 1)}, 0);
+    }
+    return turning.matmul(matrix) / std::sqrt(static_cast<double>(indexer.head_dim));
+  };
+  const Tensor q = turned(project(latent, p.at(name + "linear_wq_b.weight"))
+                              .view({x.size(0), x.size(1), indexer.num_heads, indexer.head_dim}));
+  const Tensor key = project(x, p.at(name + "linear_wk.weight"));
+  const Tensor centred = key - key.mean(-1, true);
+  const Tensor variance = centred.square().mean(-1, true) + indexer.norm_epsilon;
+  const double around = spec.norm_around_one == model::Part::kPresent ? 1.0 : 0.0;
+  const Tensor normed =
+      centred / variance.sqrt() * (p.at(name + "k_norm.weight") + around) + p.at(name + "k_norm.bias");
+  const Tensor k = turned(normed.unsqueeze(2)).squeeze(2);
+  Tensor products = at::einsum("bsid,btd->bsit", {q, k}) / std::sqrt(static_cast<double>(indexer.head_dim));
+  if (indexer.rectified == model::Part::kPresent) products = products.relu();
+  const Tensor weights =
+      project(x, p.at(name + "linear_weights_proj.weight")) / std::sqrt(static_cast<double>(indexer.num_heads));
+  return at::einsum("bsit,bsi->bst", {products, weights});
+}
+
+/// Which keys are left out: true, [B, S, S]; of equal scores the earlier ones stay.
+Tensor not_chosen(const Tensor& scores, const Tensor& masked, std::int64_t top_k) {
+  const Tensor seen = scores.detach().masked_fill(masked, -std::numeric_limits<double>::infinity());
+  const Tensor order = std::get<1>(at::sort(seen, /*stable=*/true, -1, /*descending=*/true));
+  const Tensor chosen = order.narrow(-1, 0, std::min(top_k, scores.size(-1)));
+  return at::ones_like(scores, at::kBool).scatter(-1, chosen, false).logical_or(masked);
+}
+
+/// coefficient · mean of KL(attention's weights over all heads ‖ the scores' softmax).
+Tensor indexer_loss(const Tensor& weights_BASS, const Tensor& scores, const Tensor& masked, double coefficient) {
+  const Tensor sum = weights_BASS.detach().sum(1);
+  const Tensor wanted = sum / sum.sum(-1, true);
+  const Tensor log_q = scores.masked_fill(masked, -std::numeric_limits<double>::infinity()).log_softmax(-1);
+  const Tensor terms = at::xlogy(wanted, wanted) - wanted * log_q.masked_fill(masked, 0.0);
+  return terms.sum(-1).mean() * coefficient;
+}
+
+/// The keys that queries of sparse attention do not look at, [B, 1, S, S], and the loss of what chose them.
+Tensor sparse_attention(const Tensor& x, const Tensor& latent, const Tensor& q, const Tensor& k, double scale,
+                        const ModelSpec& spec, int layer, const ReferenceParameters& p, Tensor* aux_loss,
+                        const Documents& documents) {
+  if (!spec.picks_keys(layer)) return documents.hidden_BSS->unsqueeze(1);
+  const model::IndexerSpec& indexer = *spec.indexer();
+  const Tensor masked = out_of_sight(x.size(1), spec, layer, documents).squeeze(1).expand({x.size(0), -1, -1});
+  const Tensor scores = indexer_scores(x.detach(), latent.detach(), spec, layer, p, documents);
+  const Tensor hidden = not_chosen(scores, masked, indexer.top_k);
+  if (documents.hidden_BSS != nullptr) *documents.hidden_BSS = hidden;
+  if (indexer.loss_coefficient > 0.0) {
+    const Tensor& over = indexer.sparse_loss == model::Part::kPresent ? hidden : masked;
+    const Tensor weights = attention_weights(q, k, scale, spec, over.unsqueeze(1), extra_logits(spec, layer, p));
+    *aux_loss = *aux_loss + indexer_loss(weights, scores, over, indexer.loss_coefficient);
+  }
+  return hidden.unsqueeze(1);
+}
+
 Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer, const ReferenceParameters& p,
-           const Documents& documents) {
+           Tensor* aux_loss, const Documents& documents) {
   const std::int64_t batch = x.size(0);
   const std::int64_t seq = x.size(1);
   const auto latent_norm = [&](const Tensor& latent, const char* name) {
@@ -206,9 +292,10 @@ Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer
                : latent;
   };
   Tensor query;
+  Tensor query_latent = x;
   if (mla.q_lora_rank) {
-    const Tensor down = project(x, weight(p, layer, "self_attention.linear_q_down_proj"));
-    query = project(latent_norm(down, "q_layernorm"), weight(p, layer, "self_attention.linear_q_up_proj"));
+    query_latent = latent_norm(project(x, weight(p, layer, "self_attention.linear_q_down_proj")), "q_layernorm");
+    query = project(query_latent, weight(p, layer, "self_attention.linear_q_up_proj"));
   } else {
     query = project(x, weight(p, layer, "self_attention.linear_q_proj"));
   }
@@ -228,7 +315,10 @@ Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer
   const Tensor k = at::cat({kv.narrow(-1, 0, mla.qk_head_dim), k_pe}, -1);
   const Tensor v = kv.narrow(-1, mla.qk_head_dim, mla.v_head_dim);
   const double scale = rope.softmax_factor * score_scale(spec, mla.query_dim());
-  const Tensor context = core_attention(q, k, v, scale, spec, layer, documents, extra_logits(spec, layer, p));
+  const Tensor masked = mla.indexer
+                            ? sparse_attention(x, query_latent, q, k, scale, spec, layer, p, aux_loss, documents)
+                            : out_of_sight(seq, spec, layer, documents);
+  const Tensor context = core_attention(q, k, v, scale, spec, layer, documents, masked, extra_logits(spec, layer, p));
   return project_out(context.reshape({batch, seq, mla.num_heads * mla.v_head_dim}), spec, layer, p);
 }
 
@@ -262,8 +352,9 @@ Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer
     k = rotated(k, documents.position, rope, interleaved);
   }
   const double scale = rope.softmax_factor * score_scale(spec, dim);
-  Tensor context = core_attention(q, k.repeat_interleave(heads / groups, 2), v.repeat_interleave(heads / groups, 2),
-                                  scale, spec, layer, documents, extra_logits(spec, layer, p));
+  Tensor context =
+      core_attention(q, k.repeat_interleave(heads / groups, 2), v.repeat_interleave(heads / groups, 2), scale, spec,
+                     layer, documents, out_of_sight(seq, spec, layer, documents), extra_logits(spec, layer, p));
   if (has_gate) context = context * gate.sigmoid();
   return project_out(context.reshape({batch, seq, heads * dim}), spec, layer, p);
 }
@@ -308,17 +399,19 @@ Tensor reference_norm(const Tensor& x, const ModelSpec& spec, const ReferencePar
 }
 
 Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
-                           const PackedDocuments& packed) {
+                           Tensor* aux_loss, const PackedDocuments& packed) {
   const Documents documents = documents_of(x_BSH, packed);
-  if (const auto* latent = std::get_if<MlaSpec>(&spec.attention)) return mla(x_BSH, spec, *latent, layer, p, documents);
+  if (const auto* latent = std::get_if<MlaSpec>(&spec.attention)) {
+    return mla(x_BSH, spec, *latent, layer, p, aux_loss, documents);
+  }
   return gqa(x_BSH, spec, std::get<GqaSpec>(spec.attention), layer, p, documents);
 }
 
 Tensor reference_mixer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
-                       const PackedDocuments& packed) {
+                       Tensor* aux_loss, const PackedDocuments& packed) {
   switch (spec.mixer(layer)) {
     case model::MixerKind::kAttention:
-      return reference_attention(x_BSH, spec, layer, p, packed);
+      return reference_attention(x_BSH, spec, layer, p, aux_loss, packed);
     case model::MixerKind::kShortConvolution:
       return reference_short_convolution(x_BSH, spec, layer, p, packed);
     case model::MixerKind::kGatedDelta:
@@ -338,7 +431,7 @@ Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, co
   };
   const Tensor normed = normalise(x_BSH, spec, p, layer_part(layer, "input_layernorm"));
   const Tensor middle =
-      joined(x_BSH, normed, reference_mixer(normed, spec, layer, p, packed), "self_attention.dropout");
+      joined(x_BSH, normed, reference_mixer(normed, spec, layer, p, aux_loss, packed), "self_attention.dropout");
   const Tensor middle_normed = normalise(middle, spec, p, layer_part(layer, "pre_mlp_layernorm"));
   const ReferenceBlock block = reference_mlp(middle_normed, spec, layer, p);
   if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;
@@ -412,8 +505,11 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
     x = x + at::embedding(p.at("embedding.position_embeddings.weight"), position);
   }
   x = embedded(x, "decoder");
+  Tensor hidden_BSS;
+  PackedDocuments shared = packed;
+  shared.hidden_BSS = &hidden_BSS;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
-    x = reference_layer(x, spec, layer, p, &result.aux_loss, packed);
+    x = reference_layer(x, spec, layer, p, &result.aux_loss, shared);
   }
   const Tensor& output = spec.output_weight == model::OutputWeight::kOwn ? p.at("output_layer.weight") : embedding;
   Tensor hidden = normalise(x, spec, p, "decoder.final_layernorm");

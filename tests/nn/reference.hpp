@@ -26,15 +26,17 @@ struct PackedDocuments {
   Tensor position_BS = {};
   Tensor first_key_BS = {};
   int repetition = 0;  // of a layer that has been applied before
+  /// Sparse attention: which keys the last choice hides, bool [B, S, S]; a layer without an indexer reads it.
+  Tensor* hidden_BSS = nullptr;
 };
 
 /// The model's norm `name` (without ".weight") of x.
 Tensor reference_norm(const Tensor& x, const model::ModelSpec& spec, const ReferenceParameters& p,
                       const std::string& name);
 
-/// x_BSH -> attention's output [B, S, H].
+/// x_BSH -> attention's output [B, S, H]; an indexer's loss is added to `aux_loss`.
 Tensor reference_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
-                           const PackedDocuments& packed = {});
+                           Tensor* aux_loss, const PackedDocuments& packed = {});
 
 /// What a router's input may have beside the tokens. Tensors undefined: not there.
 struct ReferenceRouting {
@@ -63,7 +65,7 @@ Tensor reference_short_convolution(const Tensor& x_BSH, const model::ModelSpec& 
 
 /// The same of whatever mixes the layer's tokens.
 Tensor reference_mixer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
-                       const PackedDocuments& packed = {});
+                       Tensor* aux_loss, const PackedDocuments& packed = {});
 
 Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed = {});

@@ -59,6 +59,26 @@ inline model::ModelSpec random_spec(std::uint64_t seed) {
   return spec;
 }
 
+/// Sparse attention, where attention is latent: an indexer in every layer, or in the first one and each other one.
+inline void add_indexer(model::ModelSpec& spec, std::uint64_t seed) {
+  auto* mla = std::get_if<model::MlaSpec>(&spec.attention);
+  if (mla == nullptr) return;
+  std::mt19937_64 generator(seed * 7919 + 3);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
+  };
+  mla->indexer = model::IndexerSpec{.num_heads = pick(1, 4),
+                                    .head_dim = mla->qk_pos_emb_head_dim + pick(0, 5),
+                                    .top_k = pick(1, 9),
+                                    .loss_coefficient = pick(0, 3) == 0 ? 0.0 : 0.4,
+                                    .hadamard = model::Part::kAbsent};
+  if (pick(0, 1) == 1) mla->indexer->sparse_loss = model::Part::kPresent;
+  if (pick(0, 1) == 0) return;
+  for (std::int64_t layer = 0; layer < spec.num_layers(); ++layer) {
+    spec.choosing_layers.push_back(layer % 2 == 0 ? model::Part::kPresent : model::Part::kAbsent);
+  }
+}
+
 /// Options of routing, experts and MLPs, half of them as they were. Those that change from one forward pass to the
 /// next, or with the micro-batch, are left to tests of their own.
 inline void randomise_mlp(model::ModelSpec& spec, std::uint64_t seed) {

@@ -57,6 +57,10 @@ struct Expected {
   Tensor context, lse;
 };
 
+bool has_bit(const Tensor& words, std::int64_t key) {
+  return (static_cast<std::uint32_t>(words[key / 32].item<std::int32_t>()) >> (key % 32) & 1U) != 0;
+}
+
 Tensor hidden_keys(const ops::AttentionOptions& options, const Shape& shape) {
   Tensor hidden = at::ones({shape.batch, 1, shape.sequence, shape.sequence}, at::kBool);
   bool* masked = hidden.data_ptr<bool>();
@@ -65,7 +69,8 @@ Tensor hidden_keys(const ops::AttentionOptions& options, const Shape& shape) {
       const std::int64_t first = options.first_key_BS.defined() ? options.first_key_BS[b][i].item<std::int32_t>() : 0;
       for (std::int64_t j = first; j <= i; ++j) {
         const bool is_near = options.window == 0 || i - j < options.window;
-        if (is_near) masked[(b * shape.sequence + i) * shape.sequence + j] = false;
+        const bool is_picked = !options.selected_BSW.defined() || has_bit(options.selected_BSW[b][i], j);
+        if (is_near && is_picked) masked[(b * shape.sequence + i) * shape.sequence + j] = false;
       }
     }
   }
@@ -147,6 +152,23 @@ Tensor random_documents(const Shape& shape, std::int64_t longest, std::mt19937_6
   return first;
 }
 
+/// Bits of a share of the keys at random, and of each query itself.
+Tensor random_selection(const Shape& shape, double share, std::mt19937_64& generator) {
+  const std::int64_t num_words = (shape.sequence + 31) / 32;
+  Tensor selected = at::zeros({shape.batch, shape.sequence, num_words}, at::kInt);
+  auto* words = selected.data_ptr<std::int32_t>();
+  std::bernoulli_distribution is_picked(share);
+  for (std::int64_t row = 0; row < shape.batch * shape.sequence; ++row) {
+    for (std::int64_t key = 0; key < shape.sequence; ++key) {
+      const bool is_self = key == row % shape.sequence;
+      if (!is_self && !is_picked(generator)) continue;
+      std::int32_t& word = words[row * num_words + key / 32];
+      word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) | 1U << (key % 32));
+    }
+  }
+  return selected;
+}
+
 class AttentionTest : public ::testing::Test {
  protected:
   void SetUp() override { FLAGS_caffe2_cpu_allocator_do_junk_fill = true; }
@@ -172,9 +194,9 @@ class AttentionTest : public ::testing::Test {
 
   static void check(const Shape& shape, at::ScalarType dtype, double magnitude, Layout layout, unsigned seed,
                     ops::AttentionOptions options = {}) {
-    SCOPED_TRACE(fmt::format("{} magnitude {} seed {} window {} softcap {} documents {} sinks {}",
+    SCOPED_TRACE(fmt::format("{} magnitude {} seed {} window {} softcap {} documents {} sinks {} selected {}",
                              name_of(shape, dtype), magnitude, seed, options.window, options.softcap,
-                             options.first_key_BS.defined(), options.sink_A.defined()));
+                             options.first_key_BS.defined(), options.sink_A.defined(), options.selected_BSW.defined()));
     std::mt19937_64 generator(seed);
     options.scale = 1.0 / std::sqrt(static_cast<double>(shape.query_size));
     if (options.sink_A.defined()) options.sink_A = options.sink_A.to(ops::accumulator_type(dtype));
@@ -288,7 +310,8 @@ TEST_F(AttentionTest, MatchesFiniteDifferences) {
       {.scale = 0.7, .softcap = 1.5},
       {.scale = 0.7, .first_key_BS = documents},
       {.scale = 0.7, .sink_A = sinks},
-      {.scale = 0.7, .window = 2, .softcap = 1.5, .first_key_BS = documents, .sink_A = sinks}};
+      {.scale = 0.7, .window = 2, .softcap = 1.5, .first_key_BS = documents, .sink_A = sinks},
+      {.scale = 0.7, .selected_BSW = random_selection(shape, 0.5, generator)}};
   for (const ops::AttentionOptions& options : all) {
     const auto loss = [&](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& sink) {
       Tensor context = poisoned({1, 5, 4, 2}, at::kDouble);
@@ -324,6 +347,8 @@ std::vector<ops::AttentionOptions> all_options(const Shape& shape, std::mt19937_
       const bool has_softcap = (window + longest) % 2 == 1;
       if (has_softcap) options.softcap = 2.0;
       if ((window / 2 + longest) % 2 == 0) options.sink_A = sinks;
+      if ((window + longest) % 3 == 0)
+        options.selected_BSW = random_selection(shape, longest == 9 ? 0.02 : 0.4, generator);
       all.push_back(options);
     }
   }
@@ -355,6 +380,8 @@ TEST_F(AttentionTest, OptionsMatchAutogradOverRandomShapes) {
     if (size(0, 1) == 1) options.softcap = 0.5 * static_cast<double>(size(1, 40));
     if (size(0, 1) == 1) options.first_key_BS = random_documents(shape, size(2, 400), generator);
     if (size(0, 1) == 1) options.sink_A = random_normal({shape.heads}, at::kDouble, generator);
+    if (size(0, 1) == 1)
+      options.selected_BSW = random_selection(shape, 0.01 * static_cast<double>(size(0, 90)), generator);
     check(shape, kDtypes[seed % 3], 1.0, kLayouts[seed % kLayouts.size()], seed, options);
   }
 }
@@ -431,6 +458,25 @@ TEST_F(AttentionTest, HiddenKeysAreNotSeen) {
   }
 }
 
+// Nor do keys that no query has selected, whose scores are infinite here: also not in the gradients.
+TEST_F(AttentionTest, KeysThatAreNotSelectedAreNotSeen) {
+  const Shape shape{1, 700, 2, 2, 24, 16};
+  std::mt19937_64 generator(25);
+  const Inputs inputs = random_inputs(shape, at::kFloat, 1.0, generator);
+  ops::AttentionOptions options{.scale = 0.2, .selected_BSW = random_selection(shape, 0.05, generator)};
+  // Each query's own key is selected: all before the last two words are not, for the queries from there on.
+  options.selected_BSW.narrow(1, 640, 60).narrow(2, 0, 20).zero_();
+  const Outputs before = run(inputs, options, dense);
+  Inputs spoilt{inputs.q, inputs.k.clone(), inputs.v.clone(), inputs.dcontext.clone()};
+  spoilt.k.narrow(1, 0, 640).mul_(30.0);
+  spoilt.v.narrow(1, 0, 640).fill_(-1e3);
+  spoilt.dcontext.narrow(1, 0, 640).zero_();
+  const Outputs after = run(spoilt, options, dense);
+  EXPECT_TRUE(at::equal(after.context.narrow(1, 640, 60), before.context.narrow(1, 640, 60)));
+  EXPECT_TRUE(at::equal(after.dq.narrow(1, 640, 60), before.dq.narrow(1, 640, 60)));
+  EXPECT_EQ(after.dv.narrow(1, 0, 640).abs().max().item<double>(), 0.0);
+}
+
 TEST_F(AttentionTest, SameBitsWithAnyNumberOfThreads) {
   // One pair, cut into slices of keys; several heads to a pair; more pairs than slices are made for.
   for (const Shape& shape : {Shape{1, 700, 1, 1, 40, 24}, Shape{1, 300, 8, 2, 32, 16}, Shape{5, 130, 4, 4, 24, 16}}) {
@@ -440,7 +486,8 @@ TEST_F(AttentionTest, SameBitsWithAnyNumberOfThreads) {
                                       .window = 100,
                                       .softcap = 5.0,
                                       .first_key_BS = random_documents(shape, 250, generator),
-                                      .sink_A = random_normal({shape.heads}, at::kFloat, generator)};
+                                      .sink_A = random_normal({shape.heads}, at::kFloat, generator),
+                                      .selected_BSW = random_selection(shape, 0.3, generator)};
     for (const ops::AttentionOptions& options : std::vector<ops::AttentionOptions>{{.scale = 0.2}, every}) {
       at::set_num_threads(1);
       const Outputs one = run(inputs, options, dense);

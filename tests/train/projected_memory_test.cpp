@@ -13,6 +13,8 @@ using Words = std::vector<std::string>;
 const Words kBf16 = {"--bf16", "true"};
 const Words kGrouped = {"--multi_latent_attention", "false", "--qk_layernorm",     "false",
                         "--group_query_attention",  "true",  "--num_query_groups", "1"};
+const Words kSparse = {"--experimental_attention_variant", "dsa", "--dsa_indexer_n_heads", "3",
+                       "--dsa_indexer_head_dim",           "16",  "--dsa_indexer_topk",    "5"};
 const Words kNarrow = {"--bf16", "true", "--use_precision_aware_optimizer", "true", "--use_distributed_optimizer",
                        "true"};
 
@@ -64,6 +66,9 @@ std::vector<Words> experiments() {
       {"--optimizer", "sgd"},
       {"--optimizer", "lion"},
       {"--hidden_dropout", "0.1", "--attention_dropout", "0.1"},
+      kSparse + kBf16 + Words{"--dsa_indexer_loss_coeff", "0.1"} + again("[core_attn]"),
+      kSparse + whole("uniform", "2") +
+          Words{"--dsa_indexer_topk_freq", "2", "--dsa_indexer_skip_topk_offset", "1", "--mtp_num_layers", "1"},
   };
 }
 

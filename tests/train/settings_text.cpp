@@ -74,6 +74,12 @@ void add_attention(const model::ModelSpec& spec, Text& out) {
   if (const auto* mla = std::get_if<model::MlaSpec>(&spec.attention)) {
     out.add("mla", mla->num_heads, mla->q_lora_rank, mla->kv_lora_rank, mla->qk_head_dim, mla->qk_pos_emb_head_dim,
             mla->v_head_dim, mla->latent_norms);
+    if (mla->indexer) {
+      const model::IndexerSpec& indexer = *mla->indexer;
+      out.add("indexer", indexer.num_heads, indexer.head_dim, indexer.top_k, indexer.loss_coefficient,
+              indexer.norm_epsilon, indexer.hadamard, indexer.rectified, indexer.pairs, spec.choosing_layers);
+      if (indexer.loss_coefficient > 0.0) out.add("of its loss", indexer.sparse_loss);
+    }
   } else {
     const auto& gqa = std::get<model::GqaSpec>(spec.attention);
     out.add("gqa", gqa.num_heads, gqa.num_query_groups, gqa.head_dim, gqa.qk_norms, gqa.qk_unit_norms, gqa.qkv_bias,

@@ -99,6 +99,10 @@ std::vector<Base> bases() {
        with({rotated,
              {"--experimental_attention_variant=gdn", "--linear_attention_freq=2", "--linear_num_key_heads=2",
               "--linear_num_value_heads=4", "--linear_key_head_dim=16", "--linear_value_head_dim=16"}})},
+      {"sparse attention", "deepseek_v2_tiny",
+       with({{"--experimental_attention_variant=dsa", "--dsa_indexer_n_heads=4", "--dsa_indexer_head_dim=32",
+              "--dsa_indexer_topk=6", "--dsa_indexer_topk_freq=2", "--dsa_indexer_skip_topk_offset=1",
+              "--dsa_indexer_loss_coeff=0.5"}})},
       {"counted in samples",
        "deepseek_v2_tiny",
        {"--train_iters=null", "--train_samples=64", "--micro_batch_size=2", "--global_batch_size=8",
@@ -158,6 +162,7 @@ Words candidates(const Key& key, const config::Value& now) {
       {"eval_micro_batch_size", {"1", "4"}},
       {"encoder_seq_length", {"16"}},
       {"moe_latent_size", {"16"}},
+      {"dsa_indexer_head_dim", {"64"}},
       {"data_path", {"FOLDER/b"}},
       {"train_data_path", {"FOLDER/b"}},
       {"valid_data_path", {"FOLDER/b"}},
@@ -214,9 +219,10 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 
 /// Keys whose working values do the same, that are only checked, or that act on what a checkpoint on the disk holds
 /// (tests/config/checkpoint_settings_test.cpp), on a tokenizer's file (tests/data/tokenizers) or on a GPU
-/// (tests/engine), none of which these experiments have.
+/// (tests/engine), none of which these experiments have; or that come and go with their details ("sparse attention").
 const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
                                                     "use_precision_aware_optimizer",
+                                                    "experimental_attention_variant",
                                                     "moe_token_dispatcher_type",
                                                     "merge_file",
                                                     "mtp_layer_type",

@@ -21,6 +21,8 @@ struct AttentionOptions {
   double softcap = 0.0;     // scores become softcap · tanh(score / softcap); 0: they stay
   Tensor first_key_BS;      // int32: first key that each query sees, never falling (packed documents); undefined: key 0
   Tensor sink_A;            // a logit a head, without a value, in every softmax (fp32 or fp64); undefined: none
+  Tensor selected_BSW = {};  // int32, W = ceil(S / 32): bit t mod 32 of word t / 32 says whether the query sees key t
+                             // of those above, one at least; undefined: all of them
   AttentionDropout dropout = {};
 };
 

@@ -4,6 +4,7 @@
 // With dropout, M the weights' factors: dV = (P ∘ M)·dO and dP = (V·dOᵀ) ∘ M, while delta stays what it is.
 //   P = exp(scale · K·Qᵀ − lse)   dP = V·dOᵀ   dS = scale · P ∘ (dP − delta), delta = Σ_v dO · O
 //   dV = P·dO   dK = dS·Q   dQ = dSᵀ·K
+#include "ops/attention/selected_keys.hpp"
 #include "ops/attention/visible_keys.hpp"
 #include "ops/attention/weight_dropout.hpp"
 
@@ -29,6 +30,7 @@ class Backward {
   Backward(const Sizes& sizes, const BackwardTensors& tensors, const AttentionOptions& options)
       : sizes_(sizes),
         visible_(sizes, options),
+        selected_(sizes, options.selected_BSW),
         scale_(static_cast<Acc>(options.scale)),
         softcap_(static_cast<Acc>(options.softcap)),
         dropout_(sizes, options.dropout),
@@ -286,10 +288,21 @@ class Backward {
         for (std::int64_t query = start; query < end; ++query)
           weight[query] *= factors[static_cast<std::size_t>(query)];
       }
+      if (selected_.is_on()) hide(block, key, first, end, weight, dscore);
       std::fill_n(weight, first, Acc{0});
       std::fill_n(dscore, first, Acc{0});
       std::fill(weight + end, weight + block.queries, Acc{0});
       std::fill(dscore + end, dscore + block.queries, Acc{0});
+    }
+  }
+
+  // 0 for the queries that have not selected the key, whatever their scores gave: that may be infinite.
+  void hide(const Block& block, std::int64_t key, std::int64_t first, std::int64_t end, Acc* weight,
+            Acc* dscore) const {
+    for (std::int64_t query = first; query < end; ++query) {
+      if (selected_.has(block.batch, block.first_query + query, block.first_key + key)) continue;
+      weight[query] = 0;
+      dscore[query] = 0;
     }
   }
 
@@ -365,6 +378,7 @@ class Backward {
 
   Sizes sizes_;
   VisibleKeys visible_;
+  SelectedKeys selected_;
   Acc scale_, softcap_;
   WeightDropout dropout_;
   Cuts cuts_;

@@ -57,6 +57,7 @@ void attention_forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor&
   const attention::Sizes sizes = attention::sizes_of(q_BSAD, k_BSGD, v_BSGV, lse_BAS);
   if (q_BSAD.is_cuda()) {
     if (options.dropout.probability > 0.0) throw_not_on_gpu("attention_dropout");
+    if (options.selected_BSW.defined()) throw_not_on_gpu("experimental_attention_variant");
     return cuda_ops().attention_forward(q_BSAD, k_BSGD, v_BSGV, options, context_BSAV, lse_BAS);
   }
   dispatch_floating(q_BSAD.scalar_type(), "attention_forward", [&](auto tag) {

@@ -2,6 +2,7 @@
 // Forward pass of blockwise causal attention, one query block at a time.
 #include <limits>
 
+#include "ops/attention/selected_keys.hpp"
 #include "ops/attention/visible_keys.hpp"
 #include "ops/attention/weight_dropout.hpp"
 
@@ -22,6 +23,7 @@ class Forward {
           Tensor& context, Tensor& lse)
       : sizes_(sizes),
         visible_(sizes, options),
+        selected_(sizes, options.selected_BSW),
         scale_(static_cast<Acc>(options.scale)),
         softcap_(static_cast<Acc>(options.softcap)),
         dropout_(sizes, options.dropout),
@@ -193,9 +195,17 @@ class Forward {
         continue;
       }
       if (softcap_ > 0) cap(score + own.begin, own.end - own.begin);
+      if (selected_.is_on()) {
+        selected_.hide(tile.batch, tile.first_query + row, tile.first_key + own.begin, own.end - own.begin,
+                       score + own.begin);
+      }
       std::fill(score + group.begin, score + own.begin, -std::numeric_limits<Acc>::infinity());
       std::fill(score + own.end, score + group.end, -std::numeric_limits<Acc>::infinity());
       const Acc highest = tile::maximum(score + group.begin, group.end - group.begin, running.maximum[row]);
+      if (highest == -std::numeric_limits<Acc>::infinity()) {  // no key of this tile or one before is selected
+        std::fill(score + group.begin, score + group.end, Acc{0});
+        continue;
+      }
       const Acc added = exponentials(score + group.begin, group.end - group.begin, highest);
       if (dropout_.is_on()) {
         dropout_.multiply_keys(tile.batch, tile.head, tile.first_query + row, tile.first_key + own.begin,
@@ -247,6 +257,7 @@ class Forward {
 
   Sizes sizes_;
   VisibleKeys visible_;
+  SelectedKeys selected_;
   Acc scale_, softcap_;
   WeightDropout dropout_;
   const Acc* sinks_;

@@ -1,5 +1,6 @@
 #include "ops/attention/max_logit.hpp"
 
+#include "ops/attention/selected_keys.hpp"
 #include "ops/attention/visible_keys.hpp"
 #include "ops/not_on_gpu.hpp"
 #include "ops/zone.hpp"
@@ -10,13 +11,15 @@ namespace {
 /// Largest logit of one head of one sequence.
 template <typename T>
 acc_t<T> largest(const attention::Heads<T>& q, const attention::Heads<T>& k, const attention::Sizes& sizes,
-                 const attention::VisibleKeys& visible, std::int64_t batch, std::int64_t head, acc_t<T> scale) {
+                 const attention::VisibleKeys& visible, const attention::SelectedKeys& selected, std::int64_t batch,
+                 std::int64_t head, acc_t<T> scale) {
   using Acc = acc_t<T>;
   const std::int64_t group = head / sizes.heads_per_group();
   Acc highest = -std::numeric_limits<Acc>::infinity();
   for (std::int64_t s = 0; s < sizes.sequence; ++s) {
     const T* query = q.at(batch, head) + s * q.stride;
     for (std::int64_t t = visible.first_key(batch, s); t <= s; ++t) {
+      if (selected.is_on() && !selected.has(batch, s, t)) continue;
       const T* key = k.at(batch, group) + t * k.stride;
       Acc dot = 0;
 #pragma omp simd reduction(+ : dot)
@@ -38,6 +41,7 @@ void attention_max_logit(const Tensor& q_BSAD, const Tensor& k_BSGD, const Atten
                "attention: shape or type of the largest logits");
   if (q_BSAD.is_cuda()) throw_not_on_gpu("qk_clip");
   const attention::VisibleKeys visible(sizes, options);
+  const attention::SelectedKeys selected(sizes, options.selected_BSW);
   dispatch_floating(q_BSAD.scalar_type(), "attention_max_logit", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Acc = acc_t<T>;
@@ -46,8 +50,8 @@ void attention_max_logit(const Tensor& q_BSAD, const Tensor& k_BSGD, const Atten
     std::vector<Acc> found(static_cast<std::size_t>(sizes.batch * sizes.heads));
     at::parallel_for(0, sizes.batch * sizes.heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t unit = begin; unit < end; ++unit) {
-        found[static_cast<std::size_t>(unit)] =
-            largest<T>(q, k, sizes, visible, unit / sizes.heads, unit % sizes.heads, static_cast<Acc>(options.scale));
+        found[static_cast<std::size_t>(unit)] = largest<T>(q, k, sizes, visible, selected, unit / sizes.heads,
+                                                           unit % sizes.heads, static_cast<Acc>(options.scale));
       }
     });
     Acc* highest = max_A.data_ptr<Acc>();
