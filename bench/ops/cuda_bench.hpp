@@ -37,6 +37,8 @@ CudaTiming measure_sets(std::vector<Buffers>& sets, const Op& op) {
 void bench_gemm();
 void bench_grouped_gemm();
 void bench_attention();
+// cuda_layer_bench.cpp
+void bench_moe_layer();
 // cuda_training_bench.cpp
 void bench_rope();
 void bench_cross_entropy();

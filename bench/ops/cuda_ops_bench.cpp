@@ -137,7 +137,7 @@ void bench_router() {
   }
 }
 
-constexpr std::array<Benchmark, 11> kBenchmarks = {{{"rms_norm", bench_rms_norm},
+constexpr std::array<Benchmark, 12> kBenchmarks = {{{"rms_norm", bench_rms_norm},
                                                     {"swiglu", bench_swiglu},
                                                     {"permute", bench_permute},
                                                     {"router", bench_router},
@@ -147,7 +147,8 @@ constexpr std::array<Benchmark, 11> kBenchmarks = {{{"rms_norm", bench_rms_norm}
                                                     {"rope", bench_rope},
                                                     {"cross_entropy", bench_cross_entropy},
                                                     {"embedding", bench_embedding},
-                                                    {"adamw", bench_adamw}}};
+                                                    {"adamw", bench_adamw},
+                                                    {"moe_layer", bench_moe_layer}}};
 
 }  // namespace
 }  // namespace primus::bench

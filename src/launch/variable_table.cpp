@@ -50,6 +50,8 @@ constexpr Row kRows[] = {
     {"PRIMUS_DETERMINISTIC", "1: collectives and libraries repeat themselves bit by bit; our own kernels always do",
      kSwitch},
     {"PRIMUS_LOG_LEVEL", "DEBUG: the worker says more", "TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL"},
+    {"PRIMUS_GEMM_CHOICES", "file of measured kernel choices of a GPU's products: read, and added to"},
+    {"PRIMUS_LOG_GEMM", "1: the worker tells each choice of a kernel", kSwitch},
     {"PRIMUS_LOG_TIMESTAMP", "no effect: log lines have times", kSwitch},
     {"PRIMUS_LOG_COLOR", "no effect: colours are for terminals; NO_COLOR takes them away", kSwitch},
     {"PRIMUS_CONFIG_DIR", "folder of the presets"},

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "ops/gemm/gemm_choices.hpp"
 #include "ops/gpu/device.hpp"
 #include "ops/gpu/tensor.hpp"
 
@@ -16,8 +17,9 @@ namespace primus::ops::cuda {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
-constexpr const char* kLogVariable = "PRIMUS_LOG_GEMM";  // any value: a line to stderr for each new plan
-constexpr std::uintptr_t kMaxAlignment = 16;             // no kernel wants more
+constexpr const char* kLogVariable = "PRIMUS_LOG_GEMM";          // any value: a line to stderr for each new plan
+constexpr const char* kChoicesVariable = "PRIMUS_GEMM_CHOICES";  // a file: choices of earlier runs, and of this one
+constexpr std::uintptr_t kMaxAlignment = 16;                     // no kernel wants more
 constexpr int kMostCandidates = 8;
 constexpr int kRounds = 4;              // the first of which warms up
 constexpr double kMeasuredFlops = 4e9;  // smaller products gain less from the choice than it costs
@@ -32,7 +34,26 @@ struct Key {
   std::array<int, 3> alignment;
   std::array<int, 2> orientation;
   auto operator<=>(const Key&) const = default;
+
+  /// All but the device, which a file of choices names.
+  std::vector<std::int64_t> product() const {
+    std::vector<std::int64_t> numbers(m_n_k.begin(), m_n_k.end());
+    numbers.insert(numbers.end(), stride.begin(), stride.end());
+    numbers.insert(numbers.end(), type.begin(), type.end());
+    numbers.insert(numbers.end(), alignment.begin(), alignment.end());
+    numbers.insert(numbers.end(), orientation.begin(), orientation.end());
+    return numbers;
+  }
 };
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(AlgorithmWords));
+
+/// Device and release that an algorithm's bytes mean something to.
+std::string owner_of(int device) {
+  cudaDeviceProp properties{};
+  PRIMUS_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
+}
 
 struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
@@ -84,11 +105,15 @@ class Stopwatch {
 };
 
 /// Kernels differ in the order of their sums, so a run that must repeat itself takes the one that the library names
-/// first. While a graph is recorded nothing can be timed.
-bool may_measure(const Key& key, gpu::Stream stream) {
+/// first.
+bool is_measured(const Key& key) {
   const auto& [m, n, k] = key.m_n_k;
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  if (flops < kMeasuredFlops || gpu::determinism() == Determinism::kSameBits) return false;
+  return flops >= kMeasuredFlops && gpu::determinism() != Determinism::kSameBits;
+}
+
+/// While a graph is recorded nothing can be timed.
+bool is_launching(gpu::Stream stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   PRIMUS_CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
   return capture == cudaStreamCaptureStatusNone;
@@ -171,11 +196,35 @@ class CublasLt {
     plan.a = layout_of(a);
     plan.b = layout_of(b);
     plan.c = layout_of(c);
+    GemmChoices* choices = is_measured(key) ? choices_of(key.device) : nullptr;
+    if (choices != nullptr && recall(key, *choices, plan)) return plan;
     const std::vector<cublasLtMatmulHeuristicResult_t> candidates = candidates_for(key, plan);
-    const std::size_t chosen = may_measure(key, call.stream) ? fastest(call, plan, candidates) : 0;
+    const bool measures = is_measured(key) && is_launching(call.stream);
+    const std::size_t chosen = measures ? fastest(call, plan, candidates) : 0;
     plan.algorithm = candidates[chosen].algo;
-    if (std::getenv(kLogVariable) != nullptr) log_choice(key, candidates[chosen], chosen);
+    log_choice(key, plan.algorithm, fmt::format("candidate {}", chosen));
+    if (choices != nullptr && measures) choices->add(key.product(), std::bit_cast<AlgorithmWords>(plan.algorithm));
     return plan;
+  }
+
+  /// The file that the user named, or nullptr.
+  GemmChoices* choices_of(int device) {
+    const char* file = std::getenv(kChoicesVariable);
+    if (file == nullptr || *file == '\0') return nullptr;
+    return &choices_.try_emplace(device, file, owner_of(device)).first->second;
+  }
+
+  /// Takes the choice that an earlier run made, if it made one that the library still accepts.
+  bool recall(const Key& key, const GemmChoices& choices, Plan& plan) {
+    const std::optional<AlgorithmWords> words = choices.find(key.product());
+    if (!words) return false;
+    plan.algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(*words);
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle(key.device), plan.operation, plan.b, plan.a, plan.c,
+                                                          plan.c, &plan.algorithm, &result);
+    if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) return false;
+    log_choice(key, plan.algorithm, "from a file");
+    return true;
   }
 
   /// The number of the candidate that is fastest on these operands; what it computes goes elsewhere.
@@ -222,23 +271,23 @@ class CublasLt {
     return results;
   }
 
-  static void log_choice(const Key& key, const cublasLtMatmulHeuristicResult_t& result, std::size_t candidate) {
+  static void log_choice(const Key& key, const cublasLtMatmulAlgo_t& algorithm, const std::string& origin) {
+    if (std::getenv(kLogVariable) == nullptr) return;
     const auto value_of = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
       int value = -1;
-      cublasLtMatmulAlgoConfigGetAttribute(&result.algo, attribute, &value, sizeof(value), nullptr);
+      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value), nullptr);
       return value;
     };
-    fmt::print(stderr,
-               "gemm: m {} n {} k {} op {}{} types {}{}{}: candidate {}, algorithm {} tile {} stages {} split {} "
-               "workspace {}\n",
+    fmt::print(stderr, "gemm: m {} n {} k {} op {}{} types {}{}{}: {}, algorithm {} tile {} stages {} split {}\n",
                key.m_n_k[0], key.m_n_k[1], key.m_n_k[2], "NT"[key.orientation[0]], "NT"[key.orientation[1]],
-               key.type[0], key.type[1], key.type[2], candidate, value_of(CUBLASLT_ALGO_CONFIG_ID),
+               key.type[0], key.type[1], key.type[2], origin, value_of(CUBLASLT_ALGO_CONFIG_ID),
                value_of(CUBLASLT_ALGO_CONFIG_TILE_ID), value_of(CUBLASLT_ALGO_CONFIG_STAGES_ID),
-               value_of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM), result.workspaceSize);
+               value_of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM));
   }
 
   std::mutex mutex_;
   std::map<Key, Plan> plans_;
+  std::map<int, GemmChoices> choices_;
   std::map<int, cublasLtHandle_t> handles_;
   std::map<std::pair<int, gpu::Stream>, Tensor> workspaces_;
 };
