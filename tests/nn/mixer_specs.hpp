@@ -9,7 +9,8 @@ namespace primus::test {
 /// The kinds of which a layer is built, attention apart.
 inline constexpr std::array kBuiltMixers = {model::MixerKind::kShortConvolution, model::MixerKind::kGatedDelta};
 
-/// Gives each layer one of the kinds at random, and the kinds random sizes.
+/// Gives each layer one of the kinds at random, and the kinds random sizes. Attention is dense: no model has sparse
+/// attention beside other mixers.
 inline void randomise_mixers(model::ModelSpec& spec, std::uint64_t seed) {
   std::mt19937_64 generator(seed * 6151 + 17);
   const auto pick = [&](std::int64_t low, std::int64_t high) {
@@ -23,6 +24,8 @@ inline void randomise_mixers(model::ModelSpec& spec, std::uint64_t seed) {
   delta.key_head_dim = pick(2, 9);
   delta.value_head_dim = pick(2, 9);
   delta.kernel_size = pick(1, 5);
+  if (auto* mla = std::get_if<model::MlaSpec>(&spec.attention)) mla->indexer.reset();
+  spec.choosing_layers.clear();
   spec.mixers.clear();
   for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
     const auto kind = static_cast<std::size_t>(pick(0, std::ssize(kBuiltMixers)));
