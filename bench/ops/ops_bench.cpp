@@ -6,10 +6,12 @@
 #include <string_view>
 
 #include "ops/attention/attention.hpp"
+#include "ops/delta_rule/delta_rule.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/indexer/indexer.hpp"
 #include "ops/rms_norm/rms_norm.hpp"
 #include "ops/rope/rope.hpp"
+#include "ops/short_conv/short_conv.hpp"
 #include "timing.hpp"
 
 namespace primus::bench {
@@ -177,6 +179,57 @@ void bench_attention() {
   }
 }
 
+/// What stands around linear attention's rule: bytes that must move.
+void bench_short_conv(const Tensor& x, const ops::ShortConv& conv, const std::string& shape) {
+  Tensor y = at::empty_like(x);
+  Tensor dx = at::empty_like(x);
+  ops::ShortConvGradient gradient{at::zeros(conv.weight_C1K.sizes(), at::kFloat), {}};
+  const auto bytes = static_cast<double>(x.nbytes());
+  report("silu_conv_forward", shape, 2 * bytes, "B", measure([&] { ops::silu_conv_forward(x, conv, y); }));
+  report("silu_conv_backward", shape, 3 * bytes, "B",
+         measure([&] { ops::silu_conv_backward(y, x, conv, dx, gradient); }));
+}
+
+// FLOPs of the delta rule in chunks of n, a token and value head: the state read twice and written once (6·K·V), the
+// chunk's own tokens (2·n·K + 2·n·V). Backward does them again, and twice as many.
+void bench_delta_rule() {
+  constexpr std::int64_t kTokens = 2048;
+  constexpr std::int64_t kSize = 128;
+  for (const auto& [key_heads, value_heads] : {std::pair{2, 4}, {4, 4}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const Tensor q = at::randn({kTokens, key_heads, kSize}, dtype);
+      const Tensor v = at::randn({kTokens, value_heads, kSize}, dtype);
+      const bool is_by_channel = key_heads == value_heads;
+      const Tensor decay = is_by_channel ? at::full({kTokens, value_heads, kSize}, -0.1, at::kFloat)
+                                         : at::full({kTokens, value_heads}, -0.1, at::kFloat);
+      const ops::DeltaRule rule{.q_TGK = q,
+                                .k_TGK = at::randn({kTokens, key_heads, kSize}, dtype),
+                                .v_TAV = v,
+                                .log_decay = decay,
+                                .beta_TA = at::full({kTokens, value_heads}, 0.5, at::kFloat),
+                                .seq_length = kTokens,
+                                .first_key_BS = {}};
+      Tensor y = at::empty_like(v);
+      ops::DeltaRuleGradient gradient{at::empty_like(q), at::empty_like(q), at::empty_like(v), at::empty_like(decay),
+                                      at::empty_like(rule.beta_TA)};
+      const auto size = static_cast<double>(kSize);
+      const double flops = static_cast<double>(kTokens * value_heads) *
+                           (6 * size * size + 4 * static_cast<double>(rule.chunk_size) * size);
+      const std::string shape = fmt::format("T {} G {} A {} {}/{} {} {}", kTokens, key_heads, value_heads, kSize, kSize,
+                                            is_by_channel ? "channel" : "head", c10::toString(dtype));
+      report("delta_rule_forward", shape, flops, "FLOP", measure([&] { ops::delta_rule_forward(rule, y); }));
+      report("delta_rule_backward", shape, 3 * flops, "FLOP",
+             measure([&] { ops::delta_rule_backward(y, rule, gradient); }));
+      const ops::ShortConv conv{.weight_C1K = at::randn({value_heads * kSize, 1, 4}, dtype),
+                                .bias_C = {},
+                                .seq_length = kTokens,
+                                .first_key_BS = {}};
+      bench_short_conv(v.flatten(1), conv,
+                       fmt::format("T {} C {} {}", kTokens, value_heads * kSize, c10::toString(dtype)));
+    }
+  }
+}
+
 // FLOPs of the products of the indexer's heads with the keys in sight; the loss has them four times, and attention's
 // scores besides.
 void bench_indexer() {
@@ -202,11 +255,12 @@ void bench_indexer() {
   }
 }
 
-constexpr std::array<Benchmark, 6> kBenchmarks = {{{"gemm", bench_gemm},
+constexpr std::array<Benchmark, 7> kBenchmarks = {{{"gemm", bench_gemm},
                                                    {"grouped", bench_grouped},
                                                    {"rms_norm", bench_rms_norm},
                                                    {"rope", bench_rope},
                                                    {"attention", bench_attention},
+                                                   {"delta_rule", bench_delta_rule},
                                                    {"indexer", bench_indexer}}};
 
 }  // namespace

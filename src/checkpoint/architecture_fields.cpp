@@ -93,7 +93,8 @@ void read_common(ConfigReader& config, Settings& settings, double norm_epsilon) 
                  "torchscript"});
 }
 
-void read_rope(ConfigReader& config, Settings& settings, double default_theta) {
+void read_rope(ConfigReader& config, Settings& settings, double default_theta, PartialRotary partial,
+               double default_part) {
   const Json* current = config.object("rope_parameters");
   const Json* older = config.object("rope_scaling");
   if (current != nullptr && (older != nullptr || config.has("rope_theta")))
@@ -133,10 +134,16 @@ void read_rope(ConfigReader& config, Settings& settings, double default_theta) {
   } else if (type != "default") {
     rope.problem("rope_type", "is not converted", "default, yarn or llama3", type);
   }
-  rope.expect("partial_rotary_factor", 1.0, "heads that are rotated in part are not converted");
+  if (partial == PartialRotary::kRead) {
+    const double part = rope.real("partial_rotary_factor", config.real("partial_rotary_factor", default_part));
+    config.expect("partial_rotary_factor", part, "contradicts rope_parameters");
+    settings.set("rotary_percent", value(part));
+  } else {
+    rope.expect("partial_rotary_factor", 1.0, "heads that are rotated in part are not converted");
+    config.expect("partial_rotary_factor", 1.0, "heads that are rotated in part are not converted");
+  }
   rope.refuse_rest();
   config.take_problems(rope);
-  config.expect("partial_rotary_factor", 1.0, "heads that are rotated in part are not converted");
 }
 
 Json common_fields(const Experiment& experiment, const ModelSpec& spec) {

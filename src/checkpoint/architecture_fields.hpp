@@ -13,8 +13,13 @@ config::Value none();
 /// Sizes, norms, initialisation, and the fields without a meaning here. `norm_epsilon`: what a missing one means.
 void read_common(ConfigReader& config, Settings& settings, double norm_epsilon);
 
-/// RoPE parameters of transformers 5 (rope_parameters) or 4 (rope_theta and rope_scaling).
-void read_rope(ConfigReader& config, Settings& settings, double default_theta);
+/// May a part of each head be rotated?
+enum class PartialRotary { kRefused, kRead };
+
+/// RoPE parameters of transformers 5 (rope_parameters) or 4 (rope_theta and rope_scaling). Where a part of each head
+/// may be rotated, a missing one is `default_part`.
+void read_rope(ConfigReader& config, Settings& settings, double default_theta,
+               PartialRotary partial = PartialRotary::kRefused, double default_part = 1.0);
 
 /// Both of the above, the other way round, in transformers 4's spelling, which both releases read.
 Json common_fields(const config::Experiment& experiment, const model::ModelSpec& spec);
@@ -22,6 +27,11 @@ Json common_fields(const config::Experiment& experiment, const model::ModelSpec&
 /// `default_groups` none: as many as heads.
 void read_grouped_queries(ConfigReader& config, Settings& settings, std::optional<std::int64_t> default_groups);
 void write_grouped_queries(const model::ModelSpec& spec, Json& json);
+
+/// Qwen's: layer i has experts where it is not listed as dense and (i + 1) is a multiple of the step.
+void read_qwen_pattern(ConfigReader& config, Settings& settings);
+/// Experts of Qwen3, the other way round.
+void write_qwen_experts(const model::ModelSpec& spec, Json& json);
 
 /// "([0]*1+[1]*26)", or 1 where every layer is MoE.
 config::Value layer_pattern(const std::vector<std::int64_t>& is_moe);
@@ -38,6 +48,9 @@ ConfigFacts read_llama(ConfigReader& config, Settings& settings);
 ConfigFacts read_mixtral(ConfigReader& config, Settings& settings);
 ConfigFacts read_qwen3_moe(ConfigReader& config, Settings& settings);
 ConfigFacts read_gpt_oss(ConfigReader& config, Settings& settings);
+ConfigFacts read_lfm2(ConfigReader& config, Settings& settings);
+ConfigFacts read_lfm2_moe(ConfigReader& config, Settings& settings);
+ConfigFacts read_qwen3_next(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v2(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v3(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v32(ConfigReader& config, Settings& settings);
@@ -46,6 +59,9 @@ Json write_llama(const config::Experiment& experiment, const model::ModelSpec& s
 Json write_mixtral(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_qwen3_moe(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_gpt_oss(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_lfm2(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_lfm2_moe(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_qwen3_next(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v2(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v3(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v32(const config::Experiment& experiment, const model::ModelSpec& spec);

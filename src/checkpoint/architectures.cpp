@@ -8,7 +8,7 @@
 namespace primus::checkpoint {
 namespace {
 
-constexpr std::array<ArchitectureRow, 8> kRows = {{
+constexpr std::array<ArchitectureRow, 11> kRows = {{
     {Architecture::kLlama, "llama", "LlamaForCausalLM", read_llama, write_llama},
     {Architecture::kMixtral, "mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
     {Architecture::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe},
@@ -17,9 +17,12 @@ constexpr std::array<ArchitectureRow, 8> kRows = {{
     {Architecture::kDeepseekV32, "deepseek_v32", "DeepseekV32ForCausalLM", read_deepseek_v32, write_deepseek_v32},
     {Architecture::kGlmMoeDsa, "glm_moe_dsa", "GlmMoeDsaForCausalLM", read_glm_moe_dsa, write_glm_moe_dsa},
     {Architecture::kGptOss, "gpt_oss", "GptOssForCausalLM", read_gpt_oss, write_gpt_oss},
+    {Architecture::kLfm2, "lfm2", "Lfm2ForCausalLM", read_lfm2, write_lfm2},
+    {Architecture::kLfm2Moe, "lfm2_moe", "Lfm2MoeForCausalLM", read_lfm2_moe, write_lfm2_moe},
+    {Architecture::kQwen3Next, "qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next},
 }};
 
-constexpr std::array<std::string_view, 38> kNeutral = {
+constexpr std::array<std::string_view, 39> kNeutral = {
     "multi_latent_attention",
     "qk_layernorm",
     "qk_l2_norm",
@@ -49,6 +52,7 @@ constexpr std::array<std::string_view, 38> kNeutral = {
     "apply_layernorm_1p",
     "apply_residual_connection_post_layernorm",
     "experimental_attention_variant",
+    "lfm_layer_types",
     "num_experts",
     "moe_router_score_function",
     "moe_router_enable_expert_bias",

@@ -11,7 +11,19 @@
 
 namespace primus::checkpoint {
 
-enum class Architecture { kLlama, kMixtral, kQwen3Moe, kDeepseekV2, kDeepseekV3, kDeepseekV32, kGlmMoeDsa, kGptOss };
+enum class Architecture {
+  kLlama,
+  kMixtral,
+  kQwen3Moe,
+  kDeepseekV2,
+  kDeepseekV3,
+  kDeepseekV32,
+  kGlmMoeDsa,
+  kGptOss,
+  kLfm2,
+  kLfm2Moe,
+  kQwen3Next
+};
 
 /// Settings by key, in the order in which they were made.
 class Settings {

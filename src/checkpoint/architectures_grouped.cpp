@@ -15,23 +15,6 @@ namespace {
 
 constexpr double kGptOssAlpha = 1.702;  // of quick_geglu
 
-/// Layer i has experts where it is not listed as dense and (i + 1) is a multiple of the step.
-void read_qwen_pattern(ConfigReader& config, Settings& settings) {
-  const std::int64_t layers = config.integer("num_hidden_layers", 1);
-  const std::int64_t step = std::max<std::int64_t>(1, config.integer("decoder_sparse_step", 1));
-  std::vector<std::int64_t> is_moe(static_cast<std::size_t>(layers));
-  for (std::int64_t i = 0; i < layers; ++i) is_moe[static_cast<std::size_t>(i)] = (i + 1) % step == 0 ? 1 : 0;
-  for (const Json& layer : config.list("mlp_only_layers")) {
-    if (!layer.is_number_unsigned() || layer >= layers) {
-      config.problem("mlp_only_layers", "names a layer that is not there", fmt::format("0 to {}", layers - 1),
-                     layer.dump());
-      continue;
-    }
-    is_moe[layer.get<std::size_t>()] = 0;
-  }
-  settings.set("moe_layer_freq", layer_pattern(is_moe));
-}
-
 }  // namespace
 
 ConfigFacts read_llama(ConfigReader& config, Settings& settings) {
@@ -95,16 +78,7 @@ Json write_qwen3_moe(const Experiment& experiment, const ModelSpec& spec) {
   Json json = common_fields(experiment, spec);
   write_grouped_queries(spec, json);
   json["attention_bias"] = json["use_sliding_window"] = false;
-  if (!spec.moe) return json;
-  json["num_experts"] = spec.moe->router.num_experts;
-  json["num_experts_per_tok"] = spec.moe->router.top_k;
-  json["moe_intermediate_size"] = spec.moe->ffn_hidden_size;
-  json["norm_topk_prob"] = spec.moe->router.softmax_order == model::SoftmaxOrder::kPost;
-  json["decoder_sparse_step"] = 1;
-  json["mlp_only_layers"] = Json::array();
-  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    if (spec.layers[layer] == model::LayerKind::kDense) json["mlp_only_layers"].push_back(layer);
-  }
+  write_qwen_experts(spec, json);
   return json;
 }
 

@@ -62,6 +62,16 @@ Value effective(const Experiment& experiment, const std::string& key) {
     for (const model::LayerKind kind : layers) list.emplace_back().data = kind == model::LayerKind::kMoe;
     return {list};
   }
+  if (key == "linear_attention_freq" && !experiment.is_null("experimental_attention_variant")) {
+    Value::List list;
+    for (const model::MixerKind kind : model::build_model_spec(experiment).mixers) {
+      list.emplace_back().data = kind == model::MixerKind::kGatedDelta;
+    }
+    return {list};
+  }
+  if (key == "experimental_attention_variant" && value == Value{std::string("gdn")}) {
+    return {std::string("gated_delta_net")};
+  }
   if (key == "group_query_attention") return {true};  // without it there is a group a head
   const model::ModelSpec spec = model::build_model_spec(experiment);
   const auto* gqa = std::get_if<model::GqaSpec>(&spec.attention);

@@ -15,6 +15,7 @@ using model::HuggingFaceSlice;
 using model::ParameterDescriptor;
 
 constexpr std::string_view kExpert = "{e}";
+constexpr std::size_t kTensorsOfAParameter = 8;  // that a shared tensor is looked for among
 
 /// Parts of names in which an architecture differs from what the descriptors say (DeepSeek's and Qwen's names).
 struct Renaming {
@@ -26,6 +27,18 @@ constexpr std::array<Renaming, 4> kMixtral = {{{".mlp.gate.", ".block_sparse_moe
                                                {".gate_proj.", ".w1."},
                                                {".up_proj.", ".w3."},
                                                {".down_proj.", ".w2."}}};
+constexpr std::array<Renaming, 11> kLfm2 = {{{".mlp.gate.e_score_correction_bias", ".mlp.expert_bias"},
+                                             {".mlp.", ".feed_forward."},
+                                             {".gate_proj.", ".w1."},
+                                             {".up_proj.", ".w3."},
+                                             {".down_proj.", ".w2."},
+                                             {".input_layernorm.", ".operator_norm."},
+                                             {".post_attention_layernorm.", ".ffn_norm."},
+                                             {".self_attn.q_norm.", ".self_attn.q_layernorm."},
+                                             {".self_attn.k_norm.", ".self_attn.k_layernorm."},
+                                             {".self_attn.o_proj.", ".self_attn.out_proj."},
+                                             {"model.norm.", "model.embedding_norm."}}};
+constexpr std::array<Renaming, 1> kQwen3Next = {{{".mlp.shared_experts.", ".mlp.shared_expert."}}};
 constexpr std::array<Renaming, 1> kGptOss = {{{".mlp.gate.", ".mlp.router."}}};
 
 std::string renamed(std::string name, std::span<const Renaming> table) {
@@ -48,6 +61,11 @@ std::string tensor_name(const std::string& name, Architecture architecture) {
     }
     case Architecture::kGptOss:
       return renamed(name, kGptOss);
+    case Architecture::kQwen3Next:
+      return renamed(name, kQwen3Next);
+    case Architecture::kLfm2:
+    case Architecture::kLfm2Moe:
+      return renamed(name, kLfm2);
     default:
       return name;
   }
@@ -79,6 +97,15 @@ class Mapper {
     return mapping_.tensors.size() - 1;
   }
 
+  /// The tensor of this name, which several slices of one parameter make up.
+  std::size_t shared_tensor(std::string name, std::vector<std::int64_t> shape, const ParameterDescriptor& parameter) {
+    for (std::size_t i = mapping_.tensors.size(); i-- > 0;) {
+      if (mapping_.tensors[i].name == name) return i;
+      if (mapping_.tensors.size() - i >= kTensorsOfAParameter) break;
+    }
+    return add_tensor(std::move(name), std::move(shape), parameter);
+  }
+
   /// The slices of a parameter, or of one expert's part of it: whole rows each, in the parameter's order.
   void rows(std::size_t index, std::int64_t expert) {
     const ParameterDescriptor& parameter = parameters_[index];
@@ -94,12 +121,14 @@ class Mapper {
       reached = slice.end;
       std::string name = tensor_name(slice.name, architecture_);
       if (has_experts) name.replace(name.find(kExpert), kExpert.size(), std::to_string(expert));
-      std::vector<std::int64_t> slice_shape = shape;
-      slice_shape.front() = slice.end - slice.begin;
-      const std::size_t tensor = add_tensor(std::move(name), std::move(slice_shape), parameter);
+      std::vector<std::int64_t> tensor_shape = shape;
+      tensor_shape.front() = slice.tensor_rows > 0 ? slice.tensor_rows : slice.end - slice.begin;
+      const std::size_t tensor = slice.tensor_rows > 0
+                                     ? shared_tensor(std::move(name), std::move(tensor_shape), parameter)
+                                     : add_tensor(std::move(name), std::move(tensor_shape), parameter);
       mapping_.blocks.push_back({.tensor = tensor,
                                  .parameter = index,
-                                 .tensor_begin = 0,
+                                 .tensor_begin = slice.tensor_begin * row_elements,
                                  .parameter_begin = base + slice.begin * row_elements,
                                  .count = (slice.end - slice.begin) * row_elements});
     }

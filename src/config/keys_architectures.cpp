@@ -9,13 +9,13 @@ constexpr std::string_view kByShape = "kernels are chosen by shape and device";
 constexpr std::string_view kNoPython = "there is no Python runtime";
 
 constexpr Key kLinearAttention[] = {
-  works_for("experimental_attention_variant", kText, "null", "gdn|gdn2|dsa|gated_delta_net", "null|dsa", "gated delta nets", "Kind of attention: sparse (dsa) in every layer, or linear in those that linear_attention_freq picks.", "dsa: on the CPU"),
-  planned("linear_attention_freq", kLayers, "null", "", "Layers with linear attention: all but each n-th, or one 0 or 1 a layer (1: linear).", "linear attention", "", "parameter counts know it"),
-  planned_detail("linear_conv_kernel_dim", kInt, "4", ">=1", "Length of the short convolution in front of linear attention."),
-  planned_detail("linear_key_head_dim", kInt, "128", ">=1", "Size of a key head of linear attention."),
-  planned_detail("linear_value_head_dim", kInt, "128", ">=1", "Size of a value head of linear attention."),
-  planned_detail("linear_num_key_heads", kInt, "16", ">=1", "Query and key heads of linear attention."),
-  planned_detail("linear_num_value_heads", kInt, "32", ">=1", "Value heads of linear attention."),
+  works_for("experimental_attention_variant", kText, "null", "gdn|gdn2|dsa|gated_delta_net", "null|gdn|gated_delta_net|dsa", "linear attention of other kinds", "Kind of attention: sparse (dsa) in every layer, or linear in those that linear_attention_freq picks.", "on the CPU"),
+  works("linear_attention_freq", kLayers, "null", "", "Layers with linear attention: all but each n-th, or one 0 or 1 a layer (1: linear).", "on the CPU"),
+  works("linear_conv_kernel_dim", kInt, "4", ">=1", "Length of the short convolution in front of linear attention."),
+  works("linear_key_head_dim", kInt, "128", ">=1", "Size of a key head of linear attention."),
+  works("linear_value_head_dim", kInt, "128", ">=1", "Size of a value head of linear attention."),
+  works("linear_num_key_heads", kInt, "16", ">=1", "Query and key heads of linear attention."),
+  works("linear_num_value_heads", kInt, "32", ">=1", "Value heads of linear attention."),
   planned_detail("gdp_num_householder", kInt, "3", ">=1", "Reflections of one step of the generalised delta rule."),
   planned_detail("gdp_num_chunk_states_to_recompute", kInt, "2", ">=0", "Chunk states that the generalised delta rule computes again in backward."),
   no_effect("gdp_cutedsl_kernel", kBool, "false", "", "Which kernel runs the generalised delta rule.", kByShape),

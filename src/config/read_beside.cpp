@@ -25,7 +25,7 @@ constexpr std::string_view kYarn =
     "position_embedding_type=yarn rope_type=yarn rope_type=null&multi_latent_attention=true";
 constexpr std::string_view kMuon = "optimizer=muon|dist_muon|adaptive_muon";
 constexpr std::string_view kFsdp = "use_megatron_fsdp use_custom_fsdp";
-constexpr std::string_view kLinear = "experimental_attention_variant=gdn|gdn2|gated_delta_net linear_attention_freq";
+constexpr std::string_view kLinear = "experimental_attention_variant=gdn|gdn2|gated_delta_net model_type=kimi_k3";
 constexpr std::string_view kZeroBubble = "patch_zero_bubble zero_bubble_v_schedule enable_1f1b_v";
 
 constexpr Row kRows[] = {
@@ -43,7 +43,8 @@ constexpr Row kRows[] = {
     {"add_bias_linear&swiglu=false&quick_geglu=false&squared_relu=false&openai_gelu=false", "bias_gelu_fusion"},
     // Architectures.
     {kLinear,
-     "linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads linear_num_value_heads "
+     "linear_attention_freq linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads "
+     "linear_num_value_heads "
      "gdp_num_householder gdp_num_chunk_states_to_recompute kda_chunk_size kda_use_full_rank_gate"},
     {"experimental_attention_variant=dsa",
      "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_topk_freq dsa_indexer_loss_coeff "

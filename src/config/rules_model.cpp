@@ -155,12 +155,31 @@ void layer_kinds(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const std::vector<std::string> kinds = experiment.get_strings("lfm_layer_types");
   if (kinds.empty()) return;
+  if (!context.is_null("experimental_attention_variant")) {
+    return context.exclude({"lfm_layer_types", {}}, {"experimental_attention_variant", {}});
+  }
   const std::int64_t num_layers = experiment.get_int("num_layers");
   if (static_cast<std::int64_t>(kinds.size()) == num_layers) return;
   context.report("lfm_layer_types", {.message = fmt::format("is for {} layers, but {}", kinds.size(),
                                                             setting_text(experiment, "num_layers")),
                                      .expected = fmt::format("{} kinds, each conv or full_attention", num_layers),
                                      .found = fmt::format("{} kinds", kinds.size())});
+}
+
+// Value heads share key heads; and which layers have linear attention must be said.
+void linear_attention(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const auto variant = experiment.get_optional_string("experimental_attention_variant");
+  if (variant != "gdn" && variant != "gated_delta_net") return;
+  if (context.is_null("linear_attention_freq")) {
+    context.report("experimental_attention_variant", "nothing says which layers have it",
+                   "linear_attention_freq beside it", "for instance linear_attention_freq: 4");
+  }
+  const std::int64_t keys = experiment.get_int("linear_num_key_heads");
+  const std::int64_t values = experiment.get_int("linear_num_value_heads");
+  if (values % keys == 0) return;
+  context.report("linear_num_key_heads", fmt::format("does not divide linear_num_value_heads {}", values), "a divisor",
+                 fmt::format("nearest: {}", nearest_divisor(values, keys)));
 }
 
 // Of two scalings of the frequencies, nobody could say which comes first.
@@ -263,7 +282,8 @@ constexpr Rule kRules[] = {
     {"query_key_norms", "Queries and keys have one kind of norm.", query_key_norms},
     {"sink_kinds", "Sinks are DeepSeek-V4's own or those of use_sink_attention, not both.", sink_kinds},
     {"layer_patterns", "Patterns of layers have one 0 or 1 a layer.", layer_patterns},
-    {"layer_kinds", "lfm_layer_types names one kind a layer.", layer_kinds},
+    {"layer_kinds", "lfm_layer_types names one kind a layer, and no other key does.", layer_kinds},
+    {"linear_attention", "Key heads of linear attention divide its value heads, and layers have it.", linear_attention},
     {"position_scaling", "Rotary frequencies are scaled in one way.", position_scaling},
     {"window", "A window reaches backwards, and is given once.", window},
     {"mixed_hidden_states", "Mixed hidden states need two prediction depths.", mixed_hidden_states},

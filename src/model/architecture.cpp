@@ -27,7 +27,6 @@ constexpr Row kRows[] = {
     {"hc_mult", "hyper-connections", Counted::kMissing},
     {"enable_mhc_connections", "hyper-connections", Counted::kMissing},
     {"attn_res_block_size", "attention over residuals", Counted::kMissing},
-    {"lfm_layer_types", "short convolutions"},
     {"num_hash_layers", "routing by token id", Counted::kMissing},
 };
 
@@ -55,10 +54,8 @@ void add_attention_parts(const Experiment& experiment, std::vector<ArchitectureP
     add_latent_parts(experiment, parts);
   }
   if (const auto variant = experiment.get_optional_string("experimental_attention_variant")) {
-    const bool is_gated_delta = *variant == "gated_delta_net" || *variant == "gdn";
-    const char* name = is_gated_delta ? "gated delta nets" : "linear attention";
-    const auto counted = is_gated_delta ? Counted::kWhole : Counted::kMissing;
-    if (*variant != "dsa") parts.push_back({"experimental_attention_variant", name, counted});
+    const bool is_built = *variant == "gated_delta_net" || *variant == "gdn" || *variant == "dsa";
+    if (!is_built) parts.push_back({"experimental_attention_variant", "linear attention", Counted::kMissing});
   }
   if (experiment.get_int("attn_sliding_window") > 0) parts.push_back({"attn_sliding_window", "sliding windows"});
 }

@@ -80,7 +80,6 @@ Descriptors norm_parameters(const ModelSpec& spec, const Naming& naming, const s
   Descriptors parameters = {norm_weight(naming, name + ".weight", width, component, theirs)};
   if (spec.norm_around_one == Part::kPresent) {
     parameters[0].init = {InitKind::kZeros};
-    parameters[0].hugging_face.clear();  // theirs would be one more
   }
   if (spec.norm == NormKind::kLayer) {
     ParameterDescriptor bias = bias_vector(naming, name + ".bias", {width}, component);

@@ -22,10 +22,10 @@ std::int64_t attention_weights(const ModelSpec& spec) {
 /// The same of a gated delta net; Megatron counts its state update as four products of a value head with itself.
 std::int64_t gated_delta_weights(const ModelSpec& spec) {
   const GatedDeltaSpec& delta = spec.gated_delta;
-  const std::int64_t projected = 2 * delta.key_width() + 2 * delta.value_width() + 2 * delta.num_value_heads;
   const std::int64_t convolved = 2 * delta.key_width() + delta.value_width();
   const std::int64_t update = delta.num_value_heads * delta.value_head_dim * delta.value_head_dim * 4;
-  return spec.hidden_size * projected + delta.kernel_size * convolved + update + spec.hidden_size * delta.value_width();
+  return spec.hidden_size * delta.projected_width() + delta.kernel_size * convolved + update +
+         spec.hidden_size * delta.value_width();
 }
 
 /// The same of a short convolution between two projections.

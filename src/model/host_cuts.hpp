@@ -88,6 +88,51 @@ struct AttentionCuts {
   }
 };
 
+/// Tokens whose share of the decays' gradients is one partial sum, and heads whose share of a gated norm's weight is.
+inline constexpr std::int64_t kDecayTokensOfASum = 128;
+inline constexpr std::int64_t kGatedHeadsOfASum = 512;
+
+/// Sizes of one gated delta rule.
+struct DeltaSizes {
+  std::int64_t batch, sequence, key_heads, value_heads, key_size, value_size;
+  std::int64_t decay_width = 1;  // numbers by which a head's state forgets: one, or one a row of the state
+  std::int64_t chunk_size = 64;  // tokens
+  /// Key heads of the sequences: what one thread takes at a time.
+  std::int64_t num_units() const { return batch * key_heads; }
+  std::int64_t heads_of_key() const { return value_heads / key_heads; }
+  std::int64_t chunk_rows() const { return std::min(chunk_size, sequence); }
+  std::int64_t state() const { return key_size * value_size; }
+};
+
+/// What each thread of a delta rule works in.
+struct DeltaCuts {
+  DeltaSizes sizes;
+  std::int64_t element_bytes;  // of sums
+
+  /// Elements: scaled rows of the products of queries and keys under their decays.
+  std::int64_t products() const { return 4 * sizes.chunk_rows() * sizes.key_size + sizes.key_size; }
+  /// One chunk of one head, its gradients included. The sums of the decays are fp64.
+  std::int64_t chunk_bytes() const {
+    const std::int64_t rows = sizes.chunk_rows();
+    const std::int64_t elements = products() + rows * (11 * sizes.key_size + 4 * rows + 3 * sizes.value_size + 1);
+    return elements * element_bytes + rows * sizes.key_size * std::int64_t{sizeof(double)};
+  }
+  /// The same with the head's rows, and the states of the value heads of a key head.
+  std::int64_t worker_bytes() const {
+    const std::int64_t rows = sizes.chunk_rows();
+    const std::int64_t elements = rows * (2 * sizes.key_size + 2 * sizes.value_size + sizes.decay_width + 3) +
+                                  sizes.heads_of_key() * sizes.state();
+    return chunk_bytes() + elements * element_bytes;
+  }
+  /// States before chunks that go on from another one, whose number is most where one document fills a sequence.
+  std::int64_t carried_states() const { return divide_up(sizes.sequence, sizes.chunk_rows()) - 1; }
+  /// What backward has besides: gradients of queries and keys, the states' gradients, the states that were carried.
+  std::int64_t backward_bytes() const {
+    const std::int64_t states = (1 + carried_states()) * sizes.heads_of_key() * sizes.state();
+    return (2 * sizes.chunk_rows() * sizes.key_size + states) * element_bytes;
+  }
+};
+
 /// What the indexer of sparse attention cuts its work by; elements of sums, as above.
 struct IndexerCuts {
   /// Queries of a block: rows of scores over a whole sequence are held for so many at a time.

@@ -220,6 +220,8 @@ struct GatedDeltaSpec {
 
   std::int64_t key_width() const { return num_key_heads * key_head_dim; }
   std::int64_t value_width() const { return num_value_heads * value_head_dim; }
+  /// Queries, keys, values, output gate, and a write strength and a decay a head.
+  std::int64_t projected_width() const { return 2 * key_width() + 2 * value_width() + 2 * num_value_heads; }
 };
 
 /// LFM2's gated short convolution.

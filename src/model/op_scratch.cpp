@@ -77,6 +77,24 @@ std::int64_t OpScratch::attention_backward(const AttentionSizes& sizes, DType su
   return (pairs * of_pair + num_threads * AttentionCuts::kBackwardTiles) * cuts.element_bytes;
 }
 
+std::int64_t OpScratch::delta_rule_forward(const DeltaSizes& sizes, DType sums) const {
+  return std::min(num_threads, sizes.num_units()) * DeltaCuts{sizes, size_bytes(sums)}.worker_bytes();
+}
+
+std::int64_t OpScratch::delta_rule_backward(const DeltaSizes& sizes, DType sums) const {
+  const DeltaCuts cuts{sizes, size_bytes(sums)};
+  return std::min(num_threads, sizes.num_units()) * (cuts.worker_bytes() + cuts.backward_bytes());
+}
+
+std::int64_t OpScratch::decay_gate_backward(std::int64_t tokens, std::int64_t heads, DType sums) const {
+  return 2 * divide_up(tokens, kDecayTokensOfASum) * heads * size_bytes(sums);
+}
+
+std::int64_t OpScratch::gated_norm_backward(std::int64_t rows, std::int64_t width, DType sums) const {
+  // A sum, and a row beside it.
+  return 2 * divide_up(rows, kGatedHeadsOfASum) * width * size_bytes(sums);
+}
+
 std::int64_t OpScratch::indexer_choice(const AttentionSizes& sizes, DType sums) const {
   if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence == 0) return 0;
   const IndexerCuts cuts{sizes, size_bytes(sums)};

@@ -41,6 +41,12 @@ struct OpScratch {
   std::int64_t margins(std::int64_t tokens, std::int64_t experts, DType bias) const;
   std::int64_t attention_forward(const AttentionSizes& sizes, DType sums) const;
   std::int64_t attention_backward(const AttentionSizes& sizes, DType sums) const;
+  std::int64_t delta_rule_forward(const DeltaSizes& sizes, DType sums) const;
+  std::int64_t delta_rule_backward(const DeltaSizes& sizes, DType sums) const;
+  /// Of a delta net: partial sums of the gradients of the decays' parameters, and of the output norm's weight over
+  /// `rows` heads of tokens.
+  std::int64_t decay_gate_backward(std::int64_t tokens, std::int64_t heads, DType sums) const;
+  std::int64_t gated_norm_backward(std::int64_t rows, std::int64_t width, DType sums) const;
   /// The indexer of sparse attention, `sizes` its heads': the choice of keys; the loss beside attention whose queries
   /// are `width` wide.
   std::int64_t indexer_choice(const AttentionSizes& sizes, DType sums) const;

@@ -48,11 +48,9 @@ double width_of(const config::Experiment& experiment) {
   return static_cast<double>(hidden) / static_cast<double>(base);
 }
 
-/// A matrix whose inputs grow with the model's width. A stack of experts' bias vectors has two axes too, but does not
-/// decay.
+/// A matrix whose inputs grow with the model's width.
 bool is_wide_matrix(const ParameterDescriptor& parameter) {
-  const bool is_matrix = parameter.shape.size() >= 2 && parameter.decay == Decay::kYes;
-  return is_matrix && parameter.component != Component::kEmbedding;
+  return parameter.is_matrix() && parameter.component != Component::kEmbedding;
 }
 
 /// Two keys say the same.
@@ -86,9 +84,7 @@ bool is_at_the_ends(const ParameterDescriptor& parameter) {
 
 OptimizerKind OptimizerSpec::rule(const ParameterDescriptor& parameter) const {
   if (!moves_matrices(kind)) return kind;
-  // A stack of experts' bias vectors has two axes too, but does not decay.
-  const bool is_matrix = parameter.shape.size() >= 2 && parameter.decay == Decay::kYes;
-  if (is_matrix && !is_at_the_ends(parameter)) return kind;
+  if (parameter.is_matrix() && !is_at_the_ends(parameter)) return kind;
   // SOAP is Adam where there is no matrix.
   return kind == OptimizerKind::kSoap ? OptimizerKind::kAdam : scalar_kind;
 }

@@ -43,22 +43,30 @@ enum class TensorGradient { kWhole, kPartial };
 /// Over which ranks a gradient is summed: all that saw other tokens (DP×CP), or those that hold the same experts.
 enum class GradReduction { kDataParallel, kExpertDataParallel };
 
-/// kUniform: between −bound and bound.
-enum class InitKind { kNormal, kUniform, kOnes, kZeros };
+/// kUniform: between −bound and bound. kLogOfUniform: the logarithm of what lies between low and high.
+enum class InitKind { kNormal, kUniform, kOnes, kZeros, kLogOfUniform };
 struct Init {
   InitKind kind = InitKind::kNormal;
   double std = 0.0;
   double bound = 0.0;
+  double low = 1.0;
+  double high = 1.0;
 };
+
+/// kTaps: a filter for each channel, [C, 1, K]; else one axis, a matrix, or a stack of them.
+enum class ParameterLayout { kMatrices, kTaps };
 
 enum class Decay { kNo, kYes };
 enum class Trained { kNo, kYes };  // kNo: a buffer, such as the router's expert bias
 
-/// One Hugging Face tensor that is a slice of the parameter: `name` may hold {e} for the expert number.
+/// One Hugging Face tensor, or rows of one, that are a slice of the parameter: `name` may hold {e} for the expert
+/// number.
 struct HuggingFaceSlice {
   std::string name;
   std::int64_t begin = 0;  // along the row axis (0; 1 behind the expert axis)
   std::int64_t end = 0;
+  std::int64_t tensor_begin = 0;  // the slice's first row in the tensor
+  std::int64_t tensor_rows = 0;   // all rows of a tensor that several slices make up; 0: the slice is the tensor
 };
 
 struct ParameterDescriptor {
@@ -72,9 +80,12 @@ struct ParameterDescriptor {
   GradReduction reduction = GradReduction::kDataParallel;
   Decay decay = Decay::kYes;
   Trained trained = Trained::kYes;
+  ParameterLayout layout = ParameterLayout::kMatrices;
   std::vector<HuggingFaceSlice> hugging_face;
 
   std::int64_t num_elements() const;
+  /// A matrix or a stack of them. A stack of experts' bias vectors has two axes too, but does not decay.
+  bool is_matrix() const { return shape.size() >= 2 && decay == Decay::kYes && layout == ParameterLayout::kMatrices; }
 };
 
 /// Every parameter of the main model, in the order embedding, layers, final norm, output. MTP is not part of it.

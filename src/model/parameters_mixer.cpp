@@ -1,4 +1,6 @@
 // Parameters of what mixes tokens: latent and grouped-query attention, gated delta nets, short convolutions.
+#include <cmath>
+
 #include "base/error.hpp"
 #include "model/descriptors.hpp"
 
@@ -133,49 +135,97 @@ Descriptors attention_extras(const ModelSpec& spec, const Naming& naming) {
   return parameters;
 }
 
-// No run builds the two kinds below yet, so they are described as far as counting and splitting go: their decay rates
-// have no initial distribution and their tensors no Hugging Face names.
+/// Filters of a short convolution, one a channel. They start as torch's own: between ±1/sqrt(taps).
+ParameterDescriptor conv_taps(const Naming& naming, const std::string& name, std::int64_t channels,
+                              std::int64_t kernel_size) {
+  ParameterDescriptor taps = matrix(naming, name, {channels, 1, kernel_size}, Component::kAttention, {});
+  taps.init = {.kind = InitKind::kUniform, .bound = 1.0 / std::sqrt(static_cast<double>(kernel_size))};
+  taps.layout = ParameterLayout::kTaps;
+  return taps;
+}
+
+/// Qwen3-Next's two tensors hold the projection key head by key head: a query, a key, the values and gates of the
+/// head's share of the value heads; and their write strengths and decays.
+std::vector<HuggingFaceSlice> delta_projection_slices(const GatedDeltaSpec& delta, const std::string& prefix) {
+  const std::int64_t of_key = delta.num_value_heads / delta.num_key_heads;
+  const std::int64_t key = delta.key_head_dim;
+  const std::int64_t value = of_key * delta.value_head_dim;
+  std::vector<HuggingFaceSlice> slices;
+  std::int64_t row = 0;
+  // The rows of one part, `size` for each key head, which stand `first` rows behind the head's beginning.
+  const auto add = [&](const char* name, std::int64_t size, std::int64_t first, std::int64_t rows_of_head) {
+    for (std::int64_t head = 0; head < delta.num_key_heads; ++head, row += size) {
+      slices.push_back(
+          {prefix + name, row, row + size, head * rows_of_head + first, delta.num_key_heads * rows_of_head});
+    }
+  };
+  const std::int64_t wide = 2 * key + 2 * value;
+  add("in_proj_qkvz.weight", key, 0, wide);
+  add("in_proj_qkvz.weight", key, key, wide);
+  add("in_proj_qkvz.weight", value, 2 * key, wide);
+  add("in_proj_qkvz.weight", value, 2 * key + value, wide);
+  add("in_proj_ba.weight", of_key, 0, 2 * of_key);
+  add("in_proj_ba.weight", of_key, of_key, 2 * of_key);
+  return slices;
+}
+
 Descriptors gated_delta_parameters(const ModelSpec& spec, const Naming& naming) {
   const GatedDeltaSpec& delta = spec.gated_delta;
   const std::int64_t key = delta.key_width();
   const std::int64_t value = delta.value_width();
   const std::int64_t heads = delta.num_value_heads;
-  const auto described = [&](const std::string& name, std::vector<std::int64_t> shape, Init init,
-                             std::vector<std::int64_t> segments) {
-    ParameterDescriptor parameter =
-        matrix(naming, "self_attention." + name, std::move(shape), Component::kAttention, init);
-    parameter.shards = {{0, ShardGroup::kTensor, std::move(segments)}};
+  const std::string prefix = naming.hugging_face + "linear_attn.";
+  const auto split = [](ParameterDescriptor parameter, int axis, std::vector<std::int64_t> segments) {
+    parameter.shards = {{axis, ShardGroup::kTensor, std::move(segments)}};
     return parameter;
   };
-  // Queries, keys, values, output gate, and a write strength and a decay a head.
+  const auto named = [&](ParameterDescriptor parameter, const char* theirs) {
+    parameter.hugging_face = {whole_rows(prefix + theirs, parameter)};
+    return parameter;
+  };
+  const auto described = [&](const char* name, std::vector<std::int64_t> shape, Init init) {
+    return matrix(naming, std::string("self_attention.") + name, std::move(shape), Component::kAttention, init);
+  };
+  ParameterDescriptor in =
+      split(described("in_proj.weight", {delta.projected_width(), spec.hidden_size}, input_init(spec)), 0,
+            {key, key, value, value, heads, heads});
+  in.hugging_face = delta_projection_slices(delta, prefix);
+  // States forget by a rate between 1 and 16, as Megatron begins.
+  constexpr double kFastest = 16.0;
   Descriptors parameters = {
-      described("in_proj.weight", {2 * key + 2 * value + 2 * heads, spec.hidden_size}, input_init(spec),
-                {key, key, value, value, heads, heads}),
-      described("conv1d.weight", {2 * key + value, 1, delta.kernel_size}, input_init(spec), {key, key, value}),
-      described("dt_bias", {heads}, {InitKind::kOnes, 0.0}, {}),
-      described("A_log", {heads}, {InitKind::kZeros, 0.0}, {}),
-      norm_weight(naming, "self_attention.out_norm.weight", delta.value_head_dim, Component::kAttention, "")};
+      std::move(in),
+      named(split(conv_taps(naming, "self_attention.conv1d.weight", 2 * key + value, delta.kernel_size), 0,
+                  {key, key, value}),
+            "conv1d.weight"),
+      named(split(described("dt_bias", {heads}, {InitKind::kOnes}), 0, {}), "dt_bias"),
+      named(split(described("A_log", {heads}, {.kind = InitKind::kLogOfUniform, .low = 1.0, .high = kFastest}), 0, {}),
+            "A_log"),
+      norm_weight(naming, "self_attention.out_norm.weight", delta.value_head_dim, Component::kAttention,
+                  "linear_attn.norm.weight"),
+      named(split(described("out_proj.weight", {spec.hidden_size, value}, output_init(spec)), 1, {}),
+            "out_proj.weight")};
   parameters[2].decay = parameters[3].decay = Decay::kNo;
-  ParameterDescriptor output = matrix(naming, "self_attention.out_proj.weight", {spec.hidden_size, value},
-                                      Component::kAttention, output_init(spec));
-  output.shards = {{1, ShardGroup::kTensor, {}}};
-  parameters.push_back(std::move(output));
   return parameters;
 }
 
 Descriptors short_convolution_parameters(const ModelSpec& spec, const Naming& naming) {
   const std::int64_t hidden = spec.hidden_size;
-  const auto described = [&](const std::string& name, std::vector<std::int64_t> shape, Init init) {
-    return matrix(naming, "self_attention." + name, std::move(shape), Component::kAttention, init);
+  const auto projection = [&](const std::string& name, std::int64_t rows, Init init) {
+    return matrix(naming, "self_attention." + name, {rows, hidden}, Component::kAttention, init);
   };
-  Descriptors parameters = {described("in_proj.weight", {3 * hidden, hidden}, input_init(spec)),
-                            described("conv.weight", {hidden, 1, spec.short_convolution.kernel_size}, input_init(spec)),
-                            described("out_proj.weight", {hidden, hidden}, output_init(spec))};
+  Descriptors parameters = {projection("in_proj.weight", 3 * hidden, input_init(spec)),
+                            conv_taps(naming, "self_attention.conv.weight", hidden, spec.short_convolution.kernel_size),
+                            projection("out_proj.weight", hidden, output_init(spec))};
   if (spec.short_convolution.bias == Part::kPresent) {
     for (const auto& [name, width] :
          {std::pair{"in_proj.bias", 3 * hidden}, {"conv.bias", hidden}, {"out_proj.bias", hidden}}) {
       parameters.push_back(bias_vector(naming, std::string("self_attention.") + name, {width}, Component::kAttention));
     }
+  }
+  const std::string ours = naming.ours + "self_attention.";
+  for (ParameterDescriptor& parameter : parameters) {
+    parameter.hugging_face = {
+        whole_rows(naming.hugging_face + "conv." + parameter.name.substr(ours.size()), parameter)};
   }
   return parameters;
 }

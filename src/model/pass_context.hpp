@@ -96,6 +96,8 @@ class PassSublayer {
 
 std::unique_ptr<PassSublayer> gqa_pass(const ModelSpec& spec);
 std::unique_ptr<PassSublayer> mla_pass(const ModelSpec& spec, int layer);
+/// Of the layer's kind: nn::make_mixer's twin.
+std::unique_ptr<PassSublayer> mixer_pass(const ModelSpec& spec, int layer);
 std::unique_ptr<PassSublayer> dense_mlp_pass();
 std::unique_ptr<PassSublayer> moe_pass(const ModelSpec& spec);
 

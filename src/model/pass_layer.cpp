@@ -1,7 +1,5 @@
 #include "model/pass_layer.hpp"
 
-#include "base/error.hpp"
-
 namespace primus::model {
 namespace {
 
@@ -11,18 +9,6 @@ PassTensor activation_like(const PassContext& pass, const PassTensor& x_TH) {
 
 std::int64_t rows_of(const PassContext& pass, const PassTensor& x_TH) {
   return x_TH.num_elements() / pass.spec.hidden_size;
-}
-
-std::unique_ptr<PassSublayer> mixer_of(const ModelSpec& spec, int layer) {
-  switch (spec.mixer(layer)) {
-    case MixerKind::kAttention:
-      return std::holds_alternative<MlaSpec>(spec.attention) ? mla_pass(spec, layer) : gqa_pass(spec);
-    case MixerKind::kGatedDelta:
-    case MixerKind::kShortConvolution:
-    case MixerKind::kUnknown:
-      break;
-  }
-  PRIMUS_CHECK(false, "what the mixer of layer {} holds in a pass is not described", layer);
 }
 
 std::unique_ptr<PassSublayer> mlp_of(const ModelSpec& spec, const SavedDeclaration& declared) {
@@ -51,7 +37,7 @@ std::int64_t hidden_elements(const PassSaved& layer) {
 }
 
 LayerPass::LayerPass(const ModelSpec& spec, int layer, const SavedDeclaration& declared)
-    : attention_{LayerSlot::kInput, LayerSlot::kInputRstd, LayerSlot::kMixer, mixer_of(spec, layer)},
+    : attention_{LayerSlot::kInput, LayerSlot::kInputRstd, LayerSlot::kMixer, mixer_pass(spec, layer)},
       mlp_{LayerSlot::kMiddle, LayerSlot::kMiddleRstd, LayerSlot::kMlp, mlp_of(spec, declared)} {}
 
 void LayerPass::half_forward(const PassContext& pass, const Half& half, const PassTensor& normed_TH, PassSaved& saved,

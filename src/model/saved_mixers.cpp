@@ -44,10 +44,34 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
           {}};
 }
 
+SavedDeclaration gated_delta_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                   const Sharding& sharding) {
+  const GatedDeltaSpec& delta = spec.gated_delta;
+  const std::int64_t tokens = local_tokens(batch, sharding).inside;
+  return {{{"projected",
+            {tokens, share(delta.projected_width(), sharding.tensor)},
+            policy.activations,
+            SavedCategory::kAttention},
+           {"context",
+            {tokens, share(delta.num_value_heads, sharding.tensor), delta.value_head_dim},
+            policy.activations,
+            SavedCategory::kAttention}},
+          {}};
+}
+
+SavedDeclaration short_convolution_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                         const Sharding& sharding) {
+  return {{{"projected",
+            {local_tokens(batch, sharding).inside, 3 * spec.hidden_size},
+            policy.activations,
+            SavedCategory::kAttention}},
+          {}};
+}
+
 }  // namespace
 
 bool has_saved_tensors(MixerKind mixer) {
-  return mixer == MixerKind::kAttention;
+  return mixer != MixerKind::kUnknown;
 }
 
 SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
@@ -55,8 +79,10 @@ SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy,
   switch (spec.mixer(layer)) {
     case MixerKind::kAttention:
       return attention_saved(spec, policy, batch, layer, sharding);
-    case MixerKind::kGatedDelta:
     case MixerKind::kShortConvolution:
+      return short_convolution_saved(spec, policy, batch, sharding);
+    case MixerKind::kGatedDelta:
+      return gated_delta_saved(spec, policy, batch, sharding);
     case MixerKind::kUnknown:
       break;
   }

@@ -73,6 +73,12 @@ struct MlaSlot {
 struct GqaSlot {
   enum : int { kQkv, kContext, kLogSumExp, kQueryRstd, kKeyRstd };
 };
+struct GatedDeltaSlot {
+  enum : int { kProjected, kContext };
+};
+struct ShortConvolutionSlot {
+  enum : int { kProjected };
+};
 struct MlpSlot {
   enum : int { kPreActivation };
 };

@@ -1,7 +1,9 @@
 #include "nn/mixer.hpp"
 
+#include "nn/gated_delta_net.hpp"
 #include "nn/gqa_attention.hpp"
 #include "nn/mla_attention.hpp"
+#include "nn/short_convolution.hpp"
 
 namespace primus::nn {
 namespace {
@@ -19,8 +21,10 @@ std::unique_ptr<Sublayer> make_mixer(const model::ModelSpec& spec, int layer, Pa
   switch (spec.mixer(layer)) {
     case model::MixerKind::kAttention:
       return make_attention(spec, layer, parameters);
-    case model::MixerKind::kGatedDelta:
     case model::MixerKind::kShortConvolution:
+      return std::make_unique<ShortConvolution>(spec, layer, parameters);
+    case model::MixerKind::kGatedDelta:
+      return std::make_unique<GatedDeltaNet>(spec, layer, parameters);
     case model::MixerKind::kUnknown:
       break;
   }

@@ -66,6 +66,14 @@ void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed
            [&](std::int64_t i) { return bound * (2.0 * generator.uniform(static_cast<std::uint64_t>(i)) - 1.0); });
       return;
     }
+    case model::InitKind::kLogOfUniform: {
+      const Philox generator(seed, descriptor.name);
+      const auto [low, high] = std::pair{descriptor.init.low, descriptor.init.high};
+      fill(weight, [&](std::int64_t i) {
+        return std::log(low + (high - low) * generator.uniform(static_cast<std::uint64_t>(i)));
+      });
+      return;
+    }
     case model::InitKind::kNormal: {
       const Philox generator(seed, descriptor.name);
       const double std = descriptor.init.std;

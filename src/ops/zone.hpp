@@ -20,6 +20,7 @@ enum class Zone : int {
   kRmsNorm,
   kRope,
   kOutputGate,
+  kShortConv,
   kRouter,
   kPermute,
   kSwiglu,

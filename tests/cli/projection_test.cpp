@@ -214,10 +214,12 @@ TEST(ProjectionMemory, LinearAttentionIsNotGuessed) {
       "work_group: t\nuser_name: t\nexp_name: linear\nworkspace: ./output\nmodules:\n  pre_trainer:\n"
       "    framework: megatron\n    config: pre_trainer.yaml\n    model: lfm2_8B_A1B.yaml\n    overrides:\n"
       "      train_iters: 1\n      mock_data: true\n");
-  const ProgramResult result = run_program({"projection", "memory", "--config", file});
+  // Short convolutions are described; a kind that is not is refused, and never counted as nothing.
+  EXPECT_EQ(run_program({"projection", "memory", "--config", file}).code, 0);
+  const ProgramResult result = run_program({"projection", "memory", "--config", file, "--lfm_layer_types=null",
+                                            "--experimental_attention_variant=gdn2", "--linear_attention_freq=4"});
   EXPECT_EQ(result.code, 2) << result.out;
   expect_holds(result.err, {"its memory cannot be projected"});
-  // Its layers, parameters and FLOPs are known.
   const Json layout = json_of({"view", "layout", "--config", file});
   EXPECT_EQ(layout["ranks"][0]["chunks"][0]["layers"], 24);
   const Json params = json_of({"config", "params", "--config", file});

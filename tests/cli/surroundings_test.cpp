@@ -136,11 +136,12 @@ TEST_F(Surroundings, ARefusedTrainNamesTheModelsParts) {
   const ProgramResult checked = run({"config", "check", "--train", experiment("deepseek_v4_flash-BF16-pretrain.yaml")});
   EXPECT_EQ(checked.code, 2);
   expect_holds(checked.out, {"this model has hyper-connections"});
-  folder_.write("lfm.yaml",
-                "work_group: a\nuser_name: b\nexp_name: c\nworkspace: d\nmodules:\n  pre_trainer:\n    framework: "
-                "megatron\n    config: pre_trainer.yaml\n    model: lfm2_8B_A1B.yaml\n    overrides: {mock_data: true, "
-                "train_iters: 1}\n");
-  expect_holds(run({"config", "check", "--train", "lfm.yaml"}).out, {"this model has short convolutions"});
+  folder_.write(
+      "linear.yaml",
+      "work_group: a\nuser_name: b\nexp_name: c\nworkspace: d\nmodules:\n  pre_trainer:\n    framework: "
+      "megatron\n    config: pre_trainer.yaml\n    model: qwen3_30B_A3B.yaml\n    overrides: {mock_data: true, "
+      "train_iters: 1, experimental_attention_variant: gdn2, linear_attention_freq: 4}\n");
+  expect_holds(run({"config", "check", "--train", "linear.yaml"}).out, {"this model has linear attention"});
 }
 
 TEST_F(Surroundings, APlanLooksAtItsData) {

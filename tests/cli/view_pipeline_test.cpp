@@ -241,7 +241,8 @@ TEST_F(ViewPipeline, WhatCannotBeWeighedIsCounted) {
   const std::string file = folder_.write(
       "linear.yaml",
       "work_group: t\nuser_name: t\nexp_name: linear\nworkspace: ./output\nmodules:\n  pre_trainer:\n"
-      "    framework: megatron\n    config: pre_trainer.yaml\n    model: lfm2_8B_A1B.yaml\n    overrides:\n"
+      "    framework: megatron\n    config: pre_trainer.yaml\n    model: qwen3_30B_A3B.yaml\n    overrides:\n"
+      "      experimental_attention_variant: gdn2\n      linear_attention_freq: 4\n"
       "      train_iters: 1\n      mock_data: true\n      pipeline_model_parallel_size: 2\n");
   const Json picture = json({"--config", file});
   EXPECT_EQ(picture["memory_unit"], "activations");

@@ -71,6 +71,17 @@ void sigmoid(Combination& setup) {
   spec.expert_bias_rate = 0.01;
 }
 
+/// One layer of attention among four.
+void mixers(Combination& setup, model::MixerKind others) {
+  setup.spec.mixers = {others, others, model::MixerKind::kAttention, others};
+}
+
+void delta_nets(Combination& setup) {
+  setup.spec.gated_delta = {
+      .num_key_heads = 2, .num_value_heads = 4, .key_head_dim = 5, .value_head_dim = 6, .kernel_size = 4};
+  mixers(setup, model::MixerKind::kGatedDelta);
+}
+
 void decorate(Combination& setup) {
   auto& spec = std::get<model::GqaSpec>(setup.spec.attention);
   spec.qk_norms = spec.qkv_bias = spec.output_gate = model::Part::kPresent;
@@ -131,6 +142,9 @@ const std::vector<Dimension>& table() {
           {"mha, window, sinks", [](Combination& s) { gqa(s, 4); s.spec.windows = {3, 0, 3, 0}; s.spec.sinks = model::Part::kPresent; }},
           {"gqa, norms without weights, zero sink, learnt positions", [](Combination& s) { gqa(s, 2); std::get<model::GqaSpec>(s.spec.attention).qk_unit_norms = model::Part::kPresent;
               s.spec.zero_sink = model::Part::kPresent; s.spec.num_learned_positions = 13; }},
+          {"gqa beside short convolutions", [](Combination& s) { gqa(s, 2); s.spec.short_convolution = {.kernel_size = 3};
+              mixers(s, model::MixerKind::kShortConvolution); }},
+          {"mla beside gated delta nets", [](Combination& s) { mla(s, 5); delta_nets(s); }},
           {"mla, picked keys", [](Combination& s) { sparse(s, 4); }},
           {"mla, choices of keys that layers share", [](Combination& s) { sparse(s, 6); std::get<model::MlaSpec>(s.spec.attention).indexer->sparse_loss = model::Part::kPresent;
               s.spec.choosing_layers = {model::Part::kPresent, model::Part::kAbsent, model::Part::kAbsent, model::Part::kPresent}; }},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/pass_peaks.hpp"
+#include "nn/mixer_specs.hpp"
 #include "nn/rope_tables.hpp"
 #include "ops/allocator.hpp"
 #include "random_configuration.hpp"
@@ -144,6 +145,17 @@ TEST_P(PassBytes, OfRandomRuns) {
 
 INSTANTIATE_TEST_SUITE_P(Configurations, PassBytes, ::testing::Range(0, 80));
 
+class PassBytesOfMixers : public PassBytes {};
+
+TEST_P(PassBytesOfMixers, OfRandomRuns) {
+  std::mt19937_64 generator(seed());
+  Configuration c = random_configuration(seed());
+  randomise_mixers(c.spec, seed());
+  expect_declared(c, generator);
+}
+
+INSTANTIATE_TEST_SUITE_P(Configurations, PassBytesOfMixers, ::testing::Range(0, 40));
+
 /// A plain model, wide and long enough that no tensor hides another, with what the options ask for.
 Configuration plain_configuration() {
   Configuration c;
@@ -171,6 +183,21 @@ void use_mla(Configuration& c) {
   mla.v_head_dim = 8;
   c.spec.attention = mla;
   c.spec.rope = {.type = model::RopeType::kRope, .rotary_dim = 6};
+}
+
+void use_short_convolutions(Configuration& c) {
+  c.spec.short_convolution = {.kernel_size = 3, .bias = model::Part::kPresent};
+  c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kShortConvolution);
+}
+
+void use_delta_nets(Configuration& c) {
+  model::GatedDeltaSpec& delta = c.spec.gated_delta;
+  delta.num_key_heads = 2;
+  delta.num_value_heads = 6;
+  delta.key_head_dim = 7;
+  delta.value_head_dim = 5;
+  delta.kernel_size = 4;
+  c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kGatedDelta);
 }
 
 void use_indexer(Configuration& c) {
@@ -277,6 +304,22 @@ const Option kOptions[] = {
        use_half_precision(c);
        c.spec.linear_bias = Part::kPresent;
        c.step.policy.router = DType::kFloat64;
+     }},
+    {"short convolutions", use_short_convolutions},
+    {"delta nets", use_delta_nets},
+    {"delta nets, half precision",
+     [](Configuration& c) {
+       use_half_precision(c);
+       use_delta_nets(c);
+     }},
+    {"mixers of all kinds, made again",
+     [](Configuration& c) {
+       use_short_convolutions(c);
+       use_delta_nets(c);
+       c.spec.mixers = {model::MixerKind::kShortConvolution, model::MixerKind::kGatedDelta,
+                        model::MixerKind::kAttention};
+       using enum model::LayerRecompute;
+       c.step.recompute.layers = {kAllButInput, kAll, kAll};
      }},
     {"sinks",
      [](Configuration& c) {
@@ -410,11 +453,19 @@ INSTANTIATE_TEST_SUITE_P(Configurations, StepBytes, ::testing::Range(0, 40));
 TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
   PassBytes::SetUpTestSuite();
   int num_taught = 0;
-  for (const std::uint64_t seed : {9101U, 9103U, 9110U}) {
+  constexpr std::uint64_t kMixed = 9112;
+  for (const std::uint64_t seed : {std::uint64_t{9101}, std::uint64_t{9103}, std::uint64_t{9110}, kMixed}) {
     std::mt19937_64 generator(seed);
     Configuration c = random_configuration(seed);
     c.spec.mtp_variant.mixed_hidden_states = Part::kAbsent;
     add_indexer(c.spec, seed);
+    if (seed == kMixed) {
+      randomise_mixers(c.spec, seed);
+      c.spec.layers.push_back(model::LayerKind::kDense);
+      c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kGatedDelta);
+      c.spec.mixers.front() = model::MixerKind::kShortConvolution;
+      c.step.recompute = {};
+    }
     num_taught += c.spec.indexer() != nullptr && c.spec.indexer()->loss_coefficient > 0.0 ? 1 : 0;
     PassRun run(c);
     const auto [forward, backward] = run.held(generator);
@@ -434,19 +485,25 @@ TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
 TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
   PassBytes::SetUpTestSuite();
   std::mt19937_64 generator(4);
-  for (const auto apply : {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); },
-                           +[](Configuration& c) { use_half_precision(c); }, +[](Configuration& c) { use_indexer(c); },
-                           +[](Configuration& c) {
-                             use_indexer(c);
-                             use_half_precision(c);
-                             auto& mla = std::get<model::MlaSpec>(c.spec.attention);
-                             mla.num_heads = 1;  // the indexer takes more than attention does
-                             mla.indexer->head_dim = 64;
-                           },
-                           +[](Configuration& c) {
-                             use_half_precision(c);
-                             c.step.loss_fusion = model::LossFusion::kFused;
-                           }}) {
+  for (const auto apply :
+       {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); }, +[](Configuration& c) { use_half_precision(c); },
+        +[](Configuration& c) { use_indexer(c); }, +[](Configuration& c) { use_short_convolutions(c); },
+        +[](Configuration& c) { use_delta_nets(c); },
+        +[](Configuration& c) {
+          use_half_precision(c);
+          use_delta_nets(c);
+        },
+        +[](Configuration& c) {
+          use_indexer(c);
+          use_half_precision(c);
+          auto& mla = std::get<model::MlaSpec>(c.spec.attention);
+          mla.num_heads = 1;  // the indexer takes more than attention does
+          mla.indexer->head_dim = 64;
+        },
+        +[](Configuration& c) {
+          use_half_precision(c);
+          c.step.loss_fusion = model::LossFusion::kFused;
+        }}) {
     Configuration c = plain_configuration();
     c.spec.layers = {model::LayerKind::kDense};
     apply(c);

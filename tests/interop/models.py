@@ -1,11 +1,15 @@
 """Tiny random models of transformers, and which of them our layers cannot run yet."""
 import random
+import sys
 
 import torch
 import transformers
 
 # Remove a line when the layers that it names are built: everything in hugging_face_test.py then applies to that model.
 NOT_RUNNABLE = {}
+
+# What moves by counts, not by gradients, and stays fp32.
+EXPERT_BIASES = ("e_score_correction_bias", "expert_bias")
 
 
 def common(rng, head_multiple=4):
@@ -119,12 +123,64 @@ def gpt_oss(rng):
                                      num_experts_per_tok=2, sliding_window=rng.choice([5, 8]))
 
 
+def lfm2_layers(rng, layers):
+    """At least one layer of each kind."""
+    kinds = ["conv", "full_attention"] + [rng.choice(["conv", "full_attention"]) for _ in range(layers - 2)]
+    rng.shuffle(kinds)
+    return kinds
+
+
+def lfm2_sizes(rng):
+    """Without a padding token: torch's embedding drops the gradient of its row, whatever the loss says."""
+    sizes = common(rng)
+    sizes["norm_eps"] = sizes.pop("rms_norm_eps")
+    return dict(sizes, num_key_value_heads=grouped(rng, sizes), pad_token_id=None, conv_L_cache=rng.choice([1, 3, 4]),
+                conv_bias=rng.random() < 0.5, layer_types=lfm2_layers(rng, sizes["num_hidden_layers"]),
+                tie_word_embeddings=rng.random() < 0.7)
+
+
+def lfm2(rng):
+    return transformers.Lfm2Config(**lfm2_sizes(rng), intermediate_size=rng.choice([40, 72]),
+                                   block_multiple_of=rng.choice([8, 24]), block_ffn_dim_multiplier=rng.choice([1.0, 1.3]),
+                                   block_auto_adjust_ff_dim=rng.random() < 0.7)
+
+
+def lfm2_moe(rng):
+    return transformers.Lfm2MoeConfig(**lfm2_sizes(rng), intermediate_size=rng.choice([40, 72]),
+                                      moe_intermediate_size=rng.choice([16, 24]), num_dense_layers=rng.choice([0, 1]),
+                                      num_experts=8, num_experts_per_tok=rng.choice([2, 3]),
+                                      use_expert_bias=rng.random() < 0.7, routed_scaling_factor=rng.choice([1.0, 2.5]))
+
+
+def qwen3_next(rng):
+    sizes = common(rng)
+    layers = sizes["num_hidden_layers"]
+    kinds = [kind.replace("conv", "linear_attention") for kind in lfm2_layers(rng, layers)]
+    key_heads = rng.choice([1, 2, 3])
+    return transformers.Qwen3NextConfig(
+        **sizes, intermediate_size=40, moe_intermediate_size=rng.choice([16, 24]),
+        shared_expert_intermediate_size=rng.choice([16, 24]), num_key_value_heads=grouped(rng, sizes),
+        head_dim=rng.choice([8, 16]), num_experts=8, num_experts_per_tok=rng.choice([2, 3]),
+        norm_topk_prob=rng.random() < 0.7, mlp_only_layers=[0] if rng.random() < 0.5 else [], layer_types=kinds,
+        linear_num_key_heads=key_heads, linear_num_value_heads=key_heads * rng.choice([1, 2]),
+        linear_key_head_dim=rng.choice([4, 8, 12]), linear_value_head_dim=rng.choice([4, 8, 12]),
+        linear_conv_kernel_dim=rng.choice([2, 4]), pad_token_id=None,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                         "partial_rotary_factor": rng.choice([0.25, 0.5, 1.0])})
+
+
 MODELS = {f.__name__: f for f in (llama, llama3_rope, mixtral, qwen3_moe, deepseek_v2, deepseek_v2_groups, deepseek_v3,
-                                  deepseek_v3_no_groups, deepseek_v32, glm_moe_dsa, gpt_oss)}
+                                  deepseek_v3_no_groups, deepseek_v32, glm_moe_dsa, gpt_oss, lfm2,
+                                  lfm2_moe, qwen3_next)}
 
 
 def correct(model):
-    """Where transformers' code departs from its own config: the norms of DeepSeek's latent vectors ignore rms_norm_eps."""
+    """Where transformers' code departs from its own config: the norms of DeepSeek's latent vectors ignore rms_norm_eps.
+    And from its own arithmetic: of its two forms of the gated delta rule, that in chunks subtracts numbers near 1 from
+    each other where a decay's gradient is tiny (seen: 12 % off its fp64 value, 3e-7); the one token by token does not."""
+    if model.config.model_type == "qwen3_next":
+        code = sys.modules[type(model).__module__]
+        code.torch_chunk_gated_delta_rule = code.torch_recurrent_gated_delta_rule
     for name, module in model.named_modules():
         if name.endswith(("q_a_layernorm", "kv_a_layernorm")):
             module.variance_epsilon = model.config.rms_norm_eps
@@ -142,6 +198,6 @@ def make(name, seed):
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
         for key, buffer in model.named_buffers():
-            if key.endswith("e_score_correction_bias"):
+            if key.endswith(EXPERT_BIASES):
                 buffer.copy_(0.1 * torch.randn_like(buffer))
     return correct(model.eval())

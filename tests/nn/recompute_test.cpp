@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/pass_peaks.hpp"
+#include "nn/mixer_specs.hpp"
 #include "nn/rig.hpp"
 #include "nn/rope_tables.hpp"
 #include "ops/allocator.hpp"
@@ -21,13 +22,17 @@ constexpr RecomputeModule kModules[] = {RecomputeModule::kCoreAttention, Recompu
                                         RecomputeModule::kMlp,           RecomputeModule::kMoe,
                                         RecomputeModule::kSharedExperts};
 
-/// Four layers of both kinds, and none to two prediction depths.
+/// Four layers of both kinds, half of the time with other mixers than attention, and none to two prediction depths.
 model::ModelSpec deep_spec(std::uint64_t seed) {
   model::ModelSpec spec = random_spec(seed);
   using enum model::LayerKind;
   spec.layers = {kDense, kMoe, kMoe, seed % 2 == 0 ? kDense : kMoe};
   spec.num_mtp_layers = static_cast<std::int64_t>(seed % 3);
-  if (seed % 4 != 0) add_indexer(spec, seed);
+  if (seed % 5 < 2) {
+    randomise_mixers(spec, seed);
+  } else if (seed % 4 != 0) {
+    add_indexer(spec, seed);
+  }
   return spec;
 }
 

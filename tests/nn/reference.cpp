@@ -412,8 +412,10 @@ Tensor reference_mixer(const Tensor& x_BSH, const ModelSpec& spec, int layer, co
   switch (spec.mixer(layer)) {
     case model::MixerKind::kAttention:
       return reference_attention(x_BSH, spec, layer, p, aux_loss, packed);
-    case model::MixerKind::kGatedDelta:
     case model::MixerKind::kShortConvolution:
+      return reference_short_convolution(x_BSH, spec, layer, p, packed);
+    case model::MixerKind::kGatedDelta:
+      return reference_gated_delta(x_BSH, spec, layer, p, packed);
     case model::MixerKind::kUnknown:
       break;
   }

@@ -55,6 +55,14 @@ struct ReferenceBlock {
 ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                              const ReferenceRouting& routing = {});
 
+/// The same of a gated delta net. In reference_linear.cpp.
+Tensor reference_gated_delta(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                             const PackedDocuments& packed);
+
+/// The same of LFM2's convolution. In reference_linear.cpp.
+Tensor reference_short_convolution(const Tensor& x_BSH, const model::ModelSpec& spec, int layer,
+                                   const ReferenceParameters& p, const PackedDocuments& packed);
+
 /// The same of whatever mixes the layer's tokens.
 Tensor reference_mixer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed = {});

@@ -128,6 +128,13 @@ void add_model(const model::ModelSpec& spec, Text& out) {
   out.add("model", spec.hidden_size, spec.seq_length, spec.vocab_size, spec.padded_vocab_size,
           spec.dense_ffn_hidden_size, spec.mixers, spec.linear_bias, spec.norm, spec.norm_around_one,
           spec.residual_after_norm, spec.norm_epsilon, spec.output_weight);
+  if (spec.num_layers_of(model::MixerKind::kShortConvolution) > 0) {
+    out.add("short convolution", spec.short_convolution.kernel_size, spec.short_convolution.bias);
+  }
+  if (const model::GatedDeltaSpec& delta = spec.gated_delta; spec.num_layers_of(model::MixerKind::kGatedDelta) > 0) {
+    out.add("delta net", delta.num_key_heads, delta.num_value_heads, delta.key_head_dim, delta.value_head_dim,
+            delta.kernel_size);
+  }
   out.add("depths", spec.num_mtp_layers);
   if (spec.num_mtp_layers > 0) {
     out.add("of depths", spec.mtp_loss_scale, spec.mtp_variant.detached, spec.mtp_variant.repeated,

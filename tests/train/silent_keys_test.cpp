@@ -93,6 +93,12 @@ std::vector<Base> bases() {
               "--auto_continue_train=false"}})},
       {"latent attention", "deepseek_v2_tiny",
        with({{"--q_lora_rank=32", "--finetune=false", "--tokenizer_model=here"}})},
+      {"short convolutions", "language_model",
+       with({rotated, {"--lfm_layer_types=[conv,full_attention,conv,conv]", "--conv_L_cache=4"}})},
+      {"linear attention", "language_model",
+       with({rotated,
+             {"--experimental_attention_variant=gdn", "--linear_attention_freq=2", "--linear_num_key_heads=2",
+              "--linear_num_value_heads=4", "--linear_key_head_dim=16", "--linear_value_head_dim=16"}})},
       {"sparse attention", "deepseek_v2_tiny",
        with({{"--experimental_attention_variant=dsa", "--dsa_indexer_n_heads=4", "--dsa_indexer_head_dim=32",
               "--dsa_indexer_topk=6", "--dsa_indexer_topk_freq=2", "--dsa_indexer_skip_topk_offset=1",
@@ -125,6 +131,10 @@ Words candidates(const Key& key, const config::Value& now) {
   static const std::map<std::string_view, Words> kSpecial = {
       {"window_size", {"[3,0]", "null"}},
       {"moe_layer_freq", {"2"}},
+      {"experimental_attention_variant", {"gdn", "gated_delta_net", "gdn2", "dsa", "null"}},
+      {"linear_attention_freq", {"3", "[1,1,0,1]"}},
+      {"linear_num_key_heads", {"1", "4"}},
+      {"lfm_layer_types", {"[full_attention,conv,conv,conv]"}},
       {"window_attn_skip_freq", {"2", "[1,1,0,1]"}},
       {"no_rope_freq", {"2", "[1,1,0,1]"}},
       {"moe_aux_loss_coeff", {"0.125"}},
@@ -177,6 +187,7 @@ Words candidates(const Key& key, const config::Value& now) {
 
 /// Values that ask for what some run does in any case, with what makes it so.
 const std::map<std::string_view, std::string_view> kAskForNothing = {
+    {"--experimental_attention_variant=gated_delta_net", "the other name of gdn"},
     {"--max_position_embeddings", "a bound on seq_length where positions are no table"},
     {"--optimizer_cpu_offload", "a run on the CPU has its state there"},
     {"--moe_token_dispatcher_type", "nothing travels on one process"},
