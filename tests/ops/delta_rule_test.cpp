@@ -5,6 +5,8 @@
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
+#include "model/op_scratch.hpp"
+#include "ops/allocator.hpp"
 #include "support/tensors.hpp"
 
 namespace primus {
@@ -164,6 +166,47 @@ TEST(DeltaRuleTest, StatesThatForgetAtOnceStayFinite) {
       expect_matches_autograd(random_case({1, 70, 1, 2, 12, 8, 64, false}, decay, at::kFloat, scale, generator));
     }
   }
+}
+
+// Where a head forgets nearly all, the gradient of its decay is tiny beside a token's product with itself: a form that
+// adds that and takes it away again, as transformers' chunks do, has no digit left.
+TEST(DeltaRuleTest, AFastDecaysGradientKeepsItsDigits) {
+  std::mt19937_64 generator(31);
+  for (const Shape& shape : {Shape{1, 21, 2, 2, 12, 4, 64, false}, Shape{2, 70, 1, 2, 8, 6, 16, true}}) {
+    for (const double shift : {6.0, 14.0, 30.0}) {
+      Case c = random_case(shape, Decay::kOfHead, at::kFloat, 1.0, generator);
+      c.in.log_decay.sub_(shift);
+      const std::array<Tensor, 5> leaves = {leaf64(c.in.q_TGK), leaf64(c.in.k_TGK), leaf64(c.in.v_TAV),
+                                            leaf64(c.in.log_decay), leaf64(c.in.beta_TA)};
+      reference(leaves, c.in).backward(c.dy.to(at::kDouble));
+      EXPECT_LE(relative_error(run(c).gradient.log_decay, leaves[3].grad()), tolerance(at::kFloat)) << shift;
+    }
+  }
+}
+
+TEST(DeltaRuleTest, TakesWhatIsDeclaredHoweverDocumentsArePacked) {
+  ops::install_allocator();
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  std::mt19937_64 generator(32);
+  for (const Shape& shape : kShapes) {
+    for (const Decay decay : {Decay::kOfHead, Decay::kOfChannel}) {
+      const Case c = random_case(shape, decay, at::kFloat, 1.0, generator);
+      const model::DeltaSizes sizes{.batch = shape.sequences,
+                                    .sequence = shape.length,
+                                    .key_heads = shape.key_heads,
+                                    .value_heads = shape.value_heads,
+                                    .key_size = shape.key,
+                                    .value_size = shape.value,
+                                    .decay_width = decay == Decay::kOfChannel ? shape.key : 1,
+                                    .chunk_size = shape.chunk};
+      ops::reset_peak();
+      run(c);
+      EXPECT_EQ(ops::memory_report().scratch_peak_bytes,
+                model::OpScratch{}.delta_rule_backward(sizes, DType::kFloat32));
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 TEST(DeltaRuleTest, MatchesFiniteDifferences) {
