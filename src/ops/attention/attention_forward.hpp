@@ -5,6 +5,7 @@
 #include "ops/attention/selected_keys.hpp"
 #include "ops/attention/visible_keys.hpp"
 #include "ops/attention/weight_dropout.hpp"
+#include "ops/row_math.hpp"
 
 namespace primus::ops::attention {
 
@@ -194,7 +195,7 @@ class Forward {
         if (!group.is_empty()) std::fill(score + group.begin, score + group.end, Acc{0});
         continue;
       }
-      if (softcap_ > 0) cap(score + own.begin, own.end - own.begin);
+      if (softcap_ > 0) softcap(score + own.begin, own.end - own.begin, softcap_);
       if (selected_.is_on()) {
         selected_.hide(tile.batch, tile.first_query + row, tile.first_key + own.begin, own.end - own.begin,
                        score + own.begin);
@@ -206,7 +207,7 @@ class Forward {
         std::fill(score + group.begin, score + group.end, Acc{0});
         continue;
       }
-      const Acc added = exponentials(score + group.begin, group.end - group.begin, highest);
+      const Acc added = exponentials(score + group.begin, highest, group.end - group.begin, score + group.begin);
       if (dropout_.is_on()) {
         dropout_.multiply_keys(tile.batch, tile.head, tile.first_query + row, tile.first_key + own.begin,
                                own.end - own.begin, score + own.begin);
@@ -220,25 +221,6 @@ class Forward {
       running.maximum[row] = highest;
       running.sum[row] += added;
     }
-  }
-
-  void cap(Acc* score, std::int64_t count) const {
-    const Acc cap = softcap_;
-    const Acc inverse = Acc{1} / cap;
-#pragma omp simd
-    for (std::int64_t column = 0; column < count; ++column) score[column] = cap * fast_tanh(score[column] * inverse);
-  }
-
-  // Scores in place to exp(score − highest); their sum.
-  static Acc exponentials(Acc* score, std::int64_t count, Acc highest) {
-    Acc added = 0;
-#pragma omp simd reduction(+ : added)
-    for (std::int64_t column = 0; column < count; ++column) {
-      const Acc weight = fast_exp(score[column] - highest);
-      score[column] = weight;
-      added += weight;
-    }
-    return added;
   }
 
   template <Write write>

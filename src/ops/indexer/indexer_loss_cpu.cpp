@@ -3,6 +3,7 @@
 #include "ops/attention/selected_keys.hpp"
 #include "ops/indexer/indexer_scores.hpp"
 #include "ops/not_on_gpu.hpp"
+#include "ops/row_math.hpp"
 #include "ops/zone.hpp"
 
 namespace primus::ops {
@@ -26,24 +27,6 @@ struct Target {
   const acc_t<T>* sinks;
   acc_t<T> scale, softcap;
 };
-
-template <typename Acc>
-void cap_row(Acc* logits, std::int64_t count, Acc cap) {
-  const Acc inverse = Acc{1} / cap;
-#pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) logits[i] = cap * fast_tanh(logits[i] * inverse);
-}
-
-template <typename Acc>
-Acc exponentials(Acc* values, std::int64_t count, Acc highest) {
-  Acc sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < count; ++i) {
-    values[i] = fast_exp(values[i] - highest);
-    sum += values[i];
-  }
-  return sum;
-}
 
 template <typename Acc>
 void add_scaled(const Acc* values, std::int64_t count, Acc factor, Acc* sum) {
@@ -188,11 +171,11 @@ class Loss {
   void add_weights(const indexer::Block& block, std::int64_t row, std::int64_t head, std::int64_t first,
                    std::int64_t count, const Buffers& b) const {
     Acc* logits = b.product + row * scorer_.stride() + first;
-    if (target_.softcap > 0) cap_row(logits, count, target_.softcap);
+    if (target_.softcap > 0) softcap(logits, count, target_.softcap);
     hide(block, row, first, count, logits);
     Acc highest = *std::max_element(logits, logits + count);
     if (target_.sinks != nullptr) highest = std::max(highest, target_.sinks[head]);
-    Acc sum = exponentials(logits, count, highest);
+    Acc sum = exponentials(logits, highest, count, logits);
     if (target_.sinks != nullptr) sum += std::exp(target_.sinks[head] - highest);
     add_scaled(logits, count, Acc{1} / sum, b.target + row * scorer_.stride() + first);
   }

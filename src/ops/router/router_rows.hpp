@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/router/router_options.hpp"
-#include "ops/simd_math.hpp"
+#include "ops/row_math.hpp"
 
 namespace primus::ops::router {
 
@@ -23,18 +23,6 @@ T row_maximum(const T* row, std::int64_t n) {
     largest = row[e] > largest ? row[e] : largest;
   }
   return nans == 0 && std::isfinite(largest) ? largest : std::numeric_limits<T>::quiet_NaN();
-}
-
-/// out[e] = exp(row[e] − shift); gives their sum.
-template <typename T>
-T exponentials(const T* row, T shift, std::int64_t n, T* out) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t e = 0; e < n; ++e) {
-    out[e] = fast_exp(row[e] - shift);
-    sum += out[e];
-  }
-  return sum;
 }
 
 /// out[e] = the score of row[e]; gives their sum.
