@@ -1,5 +1,7 @@
 #pragma once
 // One layer of a model, forwards and backwards, and how its gradients compare with the reference's.
+#include <gtest/gtest.h>
+
 #include "nn/reference.hpp"
 #include "nn/rope_tables.hpp"
 #include "nn/transformer_layer.hpp"
@@ -52,6 +54,22 @@ inline LayerRun run_layer(const model::ModelSpec& spec, int layer, model::BatchS
   run.dx_TH = transformer.backward(dy_TH.clone(), saved, step);
   if (timing == nn::WeightGradTiming::kDeferred) transformer.weight_grad(saved);
   return run;
+}
+
+/// Weight gradients in an action of their own are the same bits as those of the backward pass.
+inline void expect_deferred_gradients_equal(const model::ModelSpec& spec, model::BatchShape batch,
+                                            const PackedDocuments& documents, std::mt19937_64& generator) {
+  const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
+  const Tensor dy = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
+  const LayerRun now = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kWithBackward, x, dy);
+  const LayerRun later = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kDeferred, x, dy);
+  EXPECT_TRUE(at::equal(now.y_TH, later.y_TH));
+  EXPECT_TRUE(at::equal(now.dx_TH, later.dx_TH));
+  for (std::size_t i = 0; i < now.store->all().size(); ++i) {
+    const nn::Parameter& parameter = *now.store->all()[i];
+    if (!parameter.main_grad.defined()) continue;
+    EXPECT_TRUE(at::equal(parameter.main_grad, later.store->all()[i]->main_grad)) << parameter.descriptor.name;
+  }
 }
 
 /// Largest error of a gradient in fp32, relative to its norm or, where the terms of a sum cancel (one sink's gradient

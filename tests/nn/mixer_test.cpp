@@ -5,9 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "nn/attention_specs.hpp"
-#include "nn/layer_run.hpp"
 #include "nn/mixer_specs.hpp"
-#include "nn/rig.hpp"
+#include "nn/model_run.hpp"
 
 namespace primus {
 namespace {
@@ -60,53 +59,14 @@ TEST_P(MixerTest, ForwardAndGradientsMatchAutograd) {
 
 TEST_P(MixerTest, DeferredWeightGradientsAreTheSameBits) {
   std::mt19937_64 generator(seed() + 2000);
-  const model::ModelSpec spec = this->spec();
   const model::BatchShape batch = random_batch(seed());
-  const PackedDocuments documents = packed(batch);
-  const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
-  const Tensor dy = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
-  const LayerRun now = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kWithBackward, x, dy);
-  const LayerRun later = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kDeferred, x, dy);
-  EXPECT_TRUE(at::equal(now.y_TH, later.y_TH));
-  EXPECT_TRUE(at::equal(now.dx_TH, later.dx_TH));
-  for (std::size_t i = 0; i < now.store->all().size(); ++i) {
-    const nn::Parameter& parameter = *now.store->all()[i];
-    if (!parameter.main_grad.defined()) continue;
-    EXPECT_TRUE(at::equal(parameter.main_grad, later.store->all()[i]->main_grad)) << parameter.descriptor.name;
-  }
+  expect_deferred_gradients_equal(spec(), batch, packed(batch), generator);
 }
 
 TEST_P(MixerTest, ModelMatchesAutogradAndHoldsWhatItDeclares) {
   std::mt19937_64 generator(seed() + 3000);
-  const model::ModelSpec spec = this->spec();
   const model::BatchShape batch = random_batch(seed());
-  const PackedDocuments documents = packed(batch);
-  const Data data = random_data(spec, batch, generator);
-  Rig rig(spec, model::float64_policy(), model::LossFusion::kFused, batch);
-  disturb(rig.store, 8);
-  std::vector<nn::MicroBatchInput> input = rig.cut(data, batch.num_sequences);
-  if (documents.position_BS.defined()) input[0].positions_T = documents.position_BS.flatten();
-  input[0].first_key_BS = documents.first_key_BS;
-  const schedule::Schedule table = schedule::build({.num_micro_batches = 1});
-  const engine::StepResult result =
-      rig.runner.run(table.actions({0}), {.micro_batches = input, .num_tokens = data.num_tokens()});
-  const ReferenceParameters p = reference_parameters(rig.store);
-  const ReferenceLoss expected = reference_model(data.ids_BS, data.labels_BS, data.mask_BS, spec, p, documents);
-  (expected.loss_sum / data.num_tokens() + expected.aux_loss).backward();
-  const double loss = expected.loss_sum.item<double>() / data.num_tokens();
-  EXPECT_LE(std::abs(result.loss - loss), 1e-12 * std::abs(loss));
-  std::string worst;
-  EXPECT_LE(worst_gradient_error(rig.store, p, &worst), 1e-9) << worst;
-
-  const model::SavedDeclaration declaration =
-      model::model_saved(spec, model::float64_policy(), batch, model::LossFusion::kFused);
-  const nn::StepContext step = step_context(spec, batch, documents, at::kDouble, nn::WeightGradTiming::kWithBackward);
-  nn::Saved saved(declaration);
-  const ops::MemoryReport before = ops::memory_report();
-  rig.model.forward(input[0], saved, step);
-  expect_held_as_declared(before, ops::memory_report(), declaration);
-  rig.model.backward(input[0], saved, step);
-  EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes);
+  expect_model_matches_autograd(spec(), batch, packed(batch), generator);
 }
 
 TEST_P(MixerTest, MicroBatchesOfOneGlobalBatchAgree) {

@@ -1,0 +1,38 @@
+#pragma once
+// A whole model in fp64 against the reference, and what its forward pass holds against its declaration.
+#include "nn/layer_run.hpp"
+#include "nn/rig.hpp"
+
+namespace primus::test {
+
+inline void expect_model_matches_autograd(const model::ModelSpec& spec, model::BatchShape batch,
+                                          const PackedDocuments& documents, std::mt19937_64& generator) {
+  const Data data = random_data(spec, batch, generator);
+  Rig rig(spec, model::float64_policy(), model::LossFusion::kFused, batch);
+  disturb(rig.store, 8);
+  std::vector<nn::MicroBatchInput> input = rig.cut(data, batch.num_sequences);
+  if (documents.position_BS.defined()) input[0].positions_T = documents.position_BS.flatten();
+  input[0].first_key_BS = documents.first_key_BS;
+  const schedule::Schedule table = schedule::build({.num_micro_batches = 1});
+  const engine::StepResult result =
+      rig.runner.run(table.actions({0}), {.micro_batches = input, .num_tokens = data.num_tokens()});
+  const ReferenceParameters p = reference_parameters(rig.store);
+  const ReferenceLoss expected = reference_model(data.ids_BS, data.labels_BS, data.mask_BS, spec, p, documents);
+  (expected.loss_sum / data.num_tokens() + expected.aux_loss).backward();
+  const double loss = expected.loss_sum.item<double>() / data.num_tokens();
+  EXPECT_LE(std::abs(result.loss - loss), 1e-12 * std::abs(loss));
+  std::string worst;
+  EXPECT_LE(worst_gradient_error(rig.store, p, &worst), 1e-9) << worst;
+
+  const model::SavedDeclaration declaration =
+      model::model_saved(spec, model::float64_policy(), batch, model::LossFusion::kFused);
+  const nn::StepContext step = step_context(spec, batch, documents, at::kDouble, nn::WeightGradTiming::kWithBackward);
+  nn::Saved saved(declaration);
+  const ops::MemoryReport before = ops::memory_report();
+  rig.model.forward(input[0], saved, step);
+  expect_held_as_declared(before, ops::memory_report(), declaration);
+  rig.model.backward(input[0], saved, step);
+  EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes);
+}
+
+}  // namespace primus::test
