@@ -309,7 +309,9 @@ TEST_P(OptionMatrix, RecomputationChangesNoBit) {
     const engine::StepResult b = other.step(batch, 2, with.learning_rate);
     EXPECT_EQ(a.loss, b.loss);
     EXPECT_EQ(a.mtp_losses, b.mtp_losses);
-    EXPECT_EQ(a.grad_norm, b.grad_norm);
+    // Of a step whose scaled gradients overflow it may be no number.
+    EXPECT_TRUE(a.grad_norm == b.grad_norm || (std::isnan(a.grad_norm) && std::isnan(b.grad_norm)))
+        << a.grad_norm << " and " << b.grad_norm;
     EXPECT_EQ(a.load_balancing_loss, b.load_balancing_loss);
   }
   for (std::size_t i = 0; i < one.store.all().size(); ++i) {
