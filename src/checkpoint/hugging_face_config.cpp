@@ -168,8 +168,8 @@ void set_dtype(Json& json, DType dtype) {
 /// New values on top of the source's, without what the source says in another spelling.
 Json merged(const Json& source, Json fields) {
   Json json = source;
-  for (const char* field : {"rope_parameters", "rope_theta", "rope_scaling", "num_local_experts", "num_experts",
-                            "linear_attn_config"}) {
+  for (const char* field :
+       {"rope_parameters", "rope_theta", "rope_scaling", "num_local_experts", "num_experts", "linear_attn_config"}) {
     json.erase(field);
   }
   for (const auto& [field, value] : fields.items()) json[field] = value;

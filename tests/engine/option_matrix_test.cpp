@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "covering_array.hpp"
 #include "ops/allocator.hpp"
 #include "rig.hpp"
