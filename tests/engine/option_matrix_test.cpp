@@ -78,21 +78,15 @@ void mixers(Combination& setup, model::MixerKind others) {
   setup.spec.mixers = {others, others, model::MixerKind::kAttention, others};
 }
 
-void delta_nets(Combination& setup) {
+/// Of both kinds, beside latent attention with a gate.
+void delta_rules(Combination& setup) {
   setup.spec.gated_delta = {
       .num_key_heads = 2, .num_value_heads = 4, .key_head_dim = 5, .value_head_dim = 6, .kernel_size = 4};
-  mixers(setup, model::MixerKind::kGatedDelta);
-}
-
-/// Kimi K3's attention.
-void delta_attention(Combination& setup) {
-  model::KimiDeltaSpec& delta = setup.spec.kimi_delta;
-  delta.heads = {.num_key_heads = 2, .num_value_heads = 2, .key_head_dim = 5, .value_head_dim = 5, .kernel_size = 4};
-  delta.lowest_decay = -5.0;
-  delta.full_rank_gate = model::Part::kPresent;
-  mixers(setup, model::MixerKind::kKimiDelta);
+  setup.spec.kimi_delta.heads = setup.spec.gated_delta;
+  setup.spec.kimi_delta.lowest_decay = -5.0;
+  using enum model::MixerKind;
+  setup.spec.mixers = {kGatedDelta, kKimiDelta, kAttention, kKimiDelta};
   std::get<model::MlaSpec>(setup.spec.attention).output_gate = model::Part::kPresent;
-  setup.spec.rope.type = model::RopeType::kNone;
 }
 
 void decorate(Combination& setup) {
@@ -157,8 +151,7 @@ const std::vector<Dimension>& table() {
               s.spec.zero_sink = model::Part::kPresent; s.spec.num_learned_positions = 13; }},
           {"gqa beside short convolutions", [](Combination& s) { gqa(s, 2); s.spec.short_convolution = {.kernel_size = 3};
               mixers(s, model::MixerKind::kShortConvolution); }},
-          {"mla beside gated delta nets", [](Combination& s) { mla(s, 5); delta_nets(s); }},
-          {"gated mla without positions beside delta attention", [](Combination& s) { mla(s, 5); delta_attention(s); }},
+          {"gated mla beside delta nets and delta attention", [](Combination& s) { mla(s, 5); delta_rules(s); }},
           {"mla, picked keys", [](Combination& s) { sparse(s, 4); }},
           {"mla, choices of keys that layers share", [](Combination& s) { sparse(s, 6); std::get<model::MlaSpec>(s.spec.attention).indexer->sparse_loss = model::Part::kPresent;
               s.spec.choosing_layers = {model::Part::kPresent, model::Part::kAbsent, model::Part::kAbsent, model::Part::kPresent}; }},

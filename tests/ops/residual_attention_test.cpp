@@ -76,7 +76,7 @@ TEST(ResidualAttentionTest, MatchesAutogradAndFiniteDifferences) {
         ops::residual_attention_forward(moved, attention, weights, y);
         return y.mul(dy).sum().item<double>();
       };
-      EXPECT_LE(relative_error(out.dblocks.back() - 1, finite_difference(loss, blocks.back())), 1e-6);
+      EXPECT_LE(relative_error(out.dblocks.back() - 1, finite_difference(loss, blocks.back())), 1e-4);
     }
   }
 }
