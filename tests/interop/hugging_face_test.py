@@ -115,8 +115,9 @@ def sample_order(documents, seq, wanted, seed):
 def torch_losses(model, samples, batch, steps):
     """The same training by torch: decay on matrices alone, clipping to norm 1."""
     model = copy.deepcopy(model).train()
-    plain = [p for name, p in model.named_parameters() if p.ndim == 1 or "bias" in name or "sinks" in name]
-    decayed = [p for name, p in model.named_parameters() if not (p.ndim == 1 or "bias" in name or "sinks" in name)]
+    is_plain = lambda name, p: p.ndim == 1 or "bias" in name or "sinks" in name or name.endswith("A_log")  # a vector
+    plain = [p for name, p in model.named_parameters() if is_plain(name, p)]
+    decayed = [p for name, p in model.named_parameters() if not is_plain(name, p)]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": WEIGHT_DECAY},
                                    {"params": plain, "weight_decay": 0.0}], lr=RATE, betas=BETAS, eps=EPSILON)
     losses = []

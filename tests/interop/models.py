@@ -192,10 +192,14 @@ MODELS = {f.__name__: f for f in (llama, llama3_rope, mixtral, qwen3_moe, deepse
 def correct(model):
     """Where transformers' code departs from its own config: the norms of DeepSeek's latent vectors ignore rms_norm_eps.
     And from its own arithmetic: of its two forms of the gated delta rule, that in chunks subtracts numbers near 1 from
-    each other where a decay's gradient is tiny (seen: 12 % off its fp64 value, 3e-7); the one token by token does not."""
+    each other where a decay's gradient is tiny (seen: 12 % off its fp64 value, 3e-7); the one token by token does not.
+    Kimi Linear's rule has the same two forms."""
     if model.config.model_type == "qwen3_next":
         code = sys.modules[type(model).__module__]
         code.torch_chunk_gated_delta_rule = code.torch_recurrent_gated_delta_rule
+    if model.config.model_type == "kimi_linear":
+        code = sys.modules[type(model).__module__]
+        code.chunk_kimi_delta_attention = code.recurrent_kimi_delta_attention
     for name, module in model.named_modules():
         if name.endswith(("q_a_layernorm", "kv_a_layernorm")):
             module.variance_epsilon = model.config.rms_norm_eps
