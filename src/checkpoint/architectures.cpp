@@ -56,6 +56,8 @@ constexpr std::array<std::string_view, 41> kNeutral = {
     "apply_residual_connection_post_layernorm",
     "experimental_attention_variant",
     "lfm_layer_types",
+    "hc_mult",
+    "enable_mhc_connections",
     "num_experts",
     "moe_router_score_function",
     "moe_router_enable_expert_bias",
