@@ -196,6 +196,7 @@ Words candidates(const Key& key, const config::Value& now) {
 /// Values that ask for what some run does in any case, with what makes it so.
 const std::map<std::string_view, std::string_view> kAskForNothing = {
     {"--experimental_attention_variant=gated_delta_net", "the other name of gdn"},
+    {"--model_type=kimi_k3", "latent attention with norms beside delta attention already"},
     {"--max_position_embeddings", "a bound on seq_length where positions are no table"},
     {"--optimizer_cpu_offload", "a run on the CPU has its state there"},
     {"--moe_token_dispatcher_type", "nothing travels on one process"},
@@ -232,6 +233,7 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
                                                     "use_precision_aware_optimizer",
                                                     "experimental_attention_variant",
+                                                    "model_type",
                                                     "moe_token_dispatcher_type",
                                                     "merge_file",
                                                     "mtp_layer_type",
