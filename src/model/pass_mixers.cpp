@@ -146,6 +146,8 @@ std::unique_ptr<PassSublayer> mixer_pass(const ModelSpec& spec, int layer) {
       return std::make_unique<ShortConvolutionPass>();
     case MixerKind::kGatedDelta:
       return std::make_unique<GatedDeltaPass>(spec);
+    case MixerKind::kCompressed:
+      return compressed_pass(spec, layer);
     case MixerKind::kUnknown:
       break;
   }

@@ -79,6 +79,21 @@ struct GatedDeltaSlot {
 struct ShortConvolutionSlot {
   enum : int { kProjected };
 };
+struct CompressedSlot {
+  enum : int {
+    kQueryDown,
+    kQueryDownRstd,
+    kQueryUp,
+    kQueryRstd,
+    kKey,
+    kKeyRstd,
+    kKeyGate,
+    kContext,
+    kLogSumExp,
+    kSelected,
+    kOutputDown
+  };
+};
 struct MlpSlot {
   enum : int { kPreActivation };
 };
@@ -128,7 +143,7 @@ SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy,
                              const Sharding& sharding = {});
 SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
                                  const Sharding& sharding = {});
-SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
                            const Sharding& sharding = {});
 SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
                              const Sharding& sharding = {});

@@ -1,5 +1,6 @@
 #include "nn/mixer.hpp"
 
+#include "nn/compressed_attention.hpp"
 #include "nn/gated_delta_net.hpp"
 #include "nn/gqa_attention.hpp"
 #include "nn/mla_attention.hpp"
@@ -25,6 +26,8 @@ std::unique_ptr<Sublayer> make_mixer(const model::ModelSpec& spec, int layer, Pa
       return std::make_unique<ShortConvolution>(spec, layer, parameters);
     case model::MixerKind::kGatedDelta:
       return std::make_unique<GatedDeltaNet>(spec, layer, parameters);
+    case model::MixerKind::kCompressed:
+      return std::make_unique<CompressedAttention>(spec, layer, parameters);
     case model::MixerKind::kUnknown:
       break;
   }
