@@ -22,7 +22,11 @@ constexpr std::array<ArchitectureRow, 11> kRows = {{
     {Architecture::kQwen3Next, "qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next},
 }};
 
-constexpr std::array<std::string_view, 41> kNeutral = {
+constexpr std::array<std::string_view, 45> kNeutral = {
+    "model_type",
+    "hybrid_attention_enabled",
+    "attn_sink",
+    "num_hash_layers",
     "multi_latent_attention",
     "qk_layernorm",
     "qk_l2_norm",
