@@ -31,7 +31,7 @@ void bench_layer(const char* name, model::RouterSpec::Balance balance) {
   nn::Moe moe(spec, policy, 0, store);
   nn::StepContext step;
   step.batch = {.num_sequences = kTokens / spec.seq_length, .seq_length = spec.seq_length};
-  const model::SavedDeclaration declared = model::moe_saved(spec, policy, step.batch);
+  const model::SavedDeclaration declared = model::moe_saved(spec, policy, step.batch, 0);
   const Tensor x = cuda_randn({kTokens, kHidden});
   const Tensor dy = cuda_randn({kTokens, kHidden});
   Tensor residual = cuda_randn({kTokens, kHidden});

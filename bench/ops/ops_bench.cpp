@@ -7,6 +7,8 @@
 
 #include "model/host_cuts.hpp"
 #include "ops/attention/attention.hpp"
+#include "ops/compressed_attention/compressed_attention.hpp"
+#include "ops/compressor/compressor.hpp"
 #include "ops/delta_rule/delta_rule.hpp"
 #include "ops/gemm/gemm.hpp"
 #include "ops/hyper_connection/hyper_connection.hpp"
@@ -246,7 +248,7 @@ void bench_indexer() {
     const ops::IndexerOptions options{.top_k = kSequence / 4, .scale = 0.03};
     Tensor selected = at::empty({1, kSequence, kSequence / 32}, at::kInt);
     Tensor loss = at::empty({1, kSequence}, at::kFloat);
-    ops::IndexerInput gradient{at::empty_like(in.q_BSID), at::empty_like(in.k_BSD), at::empty_like(in.weight_BSI)};
+    ops::IndexerInput gradient{at::empty_like(in.q_BSID), at::empty_like(in.k_BND), at::empty_like(in.weight_BSI)};
     const double keys = static_cast<double>(kSequence) * static_cast<double>(kSequence) / 2.0;
     const double products = 2.0 * keys * static_cast<double>(kHeads * kSize);
     const double attention = 2.0 * keys * static_cast<double>(kAttentionHeads * kQuerySize);
@@ -255,6 +257,39 @@ void bench_indexer() {
     report("indexer_select", shape, products, "FLOP", measure([&] { ops::indexer_select(in, options, {}, selected); }));
     report("indexer_loss", shape, 4.0 * products + attention, "FLOP",
            measure([&] { ops::indexer_loss(in, options, q, k, {.scale = 0.1}, 1.0, loss, gradient); }));
+  }
+}
+
+// Compressed keys: bytes of keys and gates, read once; and FLOPs of the products of all heads with the entries in
+// sight, scores and weighted values, of which backward has five.
+void bench_compressed_attention() {
+  constexpr std::int64_t kSequence = 2048, kHeads = 8, kSize = 128, kRatio = 4, kCapacity = kSequence / kRatio;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto normal = [&](std::initializer_list<std::int64_t> shape) { return at::randn(shape, dtype); };
+    const ops::CompressorInput in{normal({1, kSequence, 2 * kSize}), normal({1, kSequence, 2 * kSize}),
+                                  at::randn({kRatio, 2 * kSize}, at::kFloat)};
+    ops::CompressorInput din{at::empty_like(in.key_BSE), at::empty_like(in.gate_BSE), at::zeros_like(in.bias_RE)};
+    Tensor entry = normal({1, kCapacity, kSize});
+    const ops::Windowing windowing{kRatio};
+    const std::string shape =
+        fmt::format("S {} A {} D {} R {} {}", kSequence, kHeads, kSize, kRatio, c10::toString(dtype));
+    const auto bytes = static_cast<double>(2 * in.key_BSE.nbytes());
+    report("compressor_forward", shape, bytes, "B",
+           measure([&] { ops::compressor_forward(in, windowing, ops::WindowOverlap::kPrevious, entry); }));
+    report("compressor_backward", shape, 2.0 * bytes, "B",
+           measure([&] { ops::compressor_backward(entry, in, windowing, ops::WindowOverlap::kPrevious, din); }));
+    const Tensor q = normal({1, kSequence, kHeads, kSize});
+    const Tensor dcontext = normal({1, kSequence, kHeads, kSize});
+    Tensor context = normal({1, kSequence, kHeads, kSize});
+    Tensor lse = at::zeros({1, kHeads, kSequence}, at::kFloat);
+    Tensor dq = at::zeros_like(q);
+    Tensor dentry = at::empty_like(entry);
+    const ops::CompressedAttentionOptions options{.scale = 0.09, .windowing = windowing};
+    const double products = 2.0 * kSequence * kCapacity / 2.0 * static_cast<double>(kHeads * kSize);
+    report("compressed_attention_forward", shape, 2.0 * products, "FLOP",
+           measure([&] { ops::compressed_attention_forward(q, entry, options, context, lse); }));
+    report("compressed_attention_backward", shape, 5.0 * products, "FLOP",
+           measure([&] { ops::compressed_attention_backward(dcontext, q, entry, context, lse, options, dq, dentry); }));
   }
 }
 
@@ -318,15 +353,16 @@ void bench_residual_attention() {
   }
 }
 
-constexpr std::array<Benchmark, 9> kBenchmarks = {{{"gemm", bench_gemm},
-                                                   {"grouped", bench_grouped},
-                                                   {"rms_norm", bench_rms_norm},
-                                                   {"rope", bench_rope},
-                                                   {"attention", bench_attention},
-                                                   {"delta_rule", bench_delta_rule},
-                                                   {"indexer", bench_indexer},
-                                                   {"hyper_connection", bench_hyper_connection},
-                                                   {"residual_attention", bench_residual_attention}}};
+constexpr std::array<Benchmark, 10> kBenchmarks = {{{"gemm", bench_gemm},
+                                                    {"grouped", bench_grouped},
+                                                    {"rms_norm", bench_rms_norm},
+                                                    {"rope", bench_rope},
+                                                    {"attention", bench_attention},
+                                                    {"delta_rule", bench_delta_rule},
+                                                    {"indexer", bench_indexer},
+                                                    {"compressed_attention", bench_compressed_attention},
+                                                    {"hyper_connection", bench_hyper_connection},
+                                                    {"residual_attention", bench_residual_attention}}};
 
 }  // namespace
 }  // namespace primus::bench

@@ -23,7 +23,11 @@ constexpr std::array<ArchitectureRow, 12> kRows = {{
     {Architecture::kKimiLinear, "kimi_linear", "KimiLinearForCausalLM", read_kimi_linear, write_kimi_linear},
 }};
 
-constexpr std::array<std::string_view, 43> kNeutral = {
+constexpr std::array<std::string_view, 47> kNeutral = {
+    "model_type",
+    "hybrid_attention_enabled",
+    "attn_sink",
+    "num_hash_layers",
     "multi_latent_attention",
     "mla_use_nope",
     "mla_use_output_gate",

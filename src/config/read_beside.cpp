@@ -34,8 +34,8 @@ constexpr std::string_view kZeroBubble = "patch_zero_bubble zero_bubble_v_schedu
 
 constexpr Row kRows[] = {
     // Attention and positions.
-    {"multi_latent_attention",
-     "q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim mla_use_nope mla_use_output_gate"},
+    {"multi_latent_attention", "kv_lora_rank qk_head_dim v_head_dim mla_use_nope mla_use_output_gate"},
+    {"multi_latent_attention model_type=deepseek_v4", "q_lora_rank qk_pos_emb_head_dim"},
     {"multi_latent_attention=false", "group_query_attention kv_channels"},
     {"group_query_attention", "num_query_groups"},
     {"position_embedding_type=rope|mrope&multi_latent_attention=false "
@@ -62,9 +62,9 @@ constexpr Row kRows[] = {
      "dsa_indexer_scoring_relu"},
     {"experimental_attention_variant=dsa&dsa_indexer_topk_freq!=1", "dsa_indexer_skip_topk_offset"},
     {"experimental_attention_variant=dsa&dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss"},
-    {"compress_ratios hybrid_attention_enabled",
-     "compress_rope_theta index_topk index_head_dim index_n_heads v4_indexer_distill_loss_coeff"},
-    {"o_groups", "o_lora_rank"},
+    {"model_type=deepseek_v4", "hybrid_attention_enabled attn_sliding_window o_groups o_lora_rank"},
+    {"hybrid_attention_enabled", "compress_ratios"},
+    {"compress_ratios", "compress_rope_theta index_topk index_head_dim index_n_heads v4_indexer_distill_loss_coeff"},
     {"hc_mult", "hc_use_sinkhorn hc_eps"},
     {"hc_mult&hc_use_sinkhorn", "hc_sinkhorn_iters"},
     {"hc_mult&mtp_num_layers", "mtp_use_separate_hc_head"},
@@ -82,7 +82,7 @@ constexpr Row kRows[] = {
     {"use_sink_attention", "sink_sliding_window sink_window_even_layers_only"},
     // Experts.
     {"num_experts",
-     "moe_layer_freq moe_ffn_hidden_size moe_shared_expert_intermediate_size moe_router_topk "
+     "num_hash_layers moe_layer_freq moe_ffn_hidden_size moe_shared_expert_intermediate_size moe_router_topk "
      "moe_router_load_balancing_type moe_router_dtype moe_per_layer_logging moe_router_num_groups "
      "moe_router_group_topk moe_router_enable_expert_bias moe_router_force_load_balancing moe_router_force_biased "
      "moe_z_loss_coeff moe_input_jitter_eps moe_expert_capacity_factor moe_layer_recompute moe_use_upcycling "
@@ -133,7 +133,7 @@ constexpr Row kRows[] = {
     // Optimizer and schedule.
     {"optimizer=adam|soap muon_scalar_optimizer=adam", "adam_beta1 adam_beta2 adam_eps"},
     {"optimizer=sgd", "sgd_momentum"},
-    {"qk_layernorm&multi_latent_attention=false qk_layernorm&q_lora_rank",
+    {"qk_layernorm&multi_latent_attention=false qk_layernorm&q_lora_rank model_type=deepseek_v4",
      "apply_wd_to_qk_layernorm no_weight_decay_cond_type"},
     {"weight_decay_incr_style=constant", "weight_decay"},
     {"lr_decay_style!=constant", "min_lr"},

@@ -257,6 +257,107 @@ void sparse_attention(RuleContext& context) {
   }
 }
 
+bool is_deepseek_v4(const RuleContext& context) {
+  return context.experiment().get_string("model_type") == "deepseek_v4";
+}
+
+std::vector<std::int64_t> compress_ratios(const Experiment& experiment) {
+  std::vector<std::int64_t> ratios;
+  const Value& value = experiment.setting("compress_ratios").value;
+  if (value.is_null()) return ratios;
+  for (const Value& ratio : std::get<Value::List>(value.data)) ratios.push_back(std::get<std::int64_t>(ratio.data));
+  return ratios;
+}
+
+// A preset's list is cut with the layers; the prediction depths' entries stand at its end and stay.
+void compressed_layers(RuleContext& context) {
+  constexpr std::string_view kKey = "compress_ratios";
+  const Experiment& experiment = context.experiment();
+  if (!is_deepseek_v4(context) || context.is_null(kKey)) return;
+  std::vector<std::int64_t> ratios = compress_ratios(experiment);
+  if (std::any_of(ratios.begin(), ratios.end(), [](std::int64_t ratio) { return ratio < 0 || ratio == 1; })) {
+    return context.report(kKey, "holds what is no number of keys to put together", "0, or at least 2, a layer");
+  }
+  const auto count = std::ssize(ratios);
+  const std::int64_t layers = context.integer("num_layers");
+  const std::int64_t depths = experiment.get_optional_int("mtp_num_layers").value_or(0);
+  if (count == layers || count == layers + depths) return;
+  if (context.is_wanted(kKey) || count < layers + depths) {
+    return context.report(kKey, fmt::format("is for {} layers, but {}", count, setting_text(experiment, "num_layers")),
+                          fmt::format("{} numbers", layers), depths > 0 ? fmt::format("or {}", layers + depths) : "");
+  }
+  Value::List cut;
+  for (std::int64_t i = 0; i < layers; ++i) cut.emplace_back().data = ratios[static_cast<std::size_t>(i)];
+  for (std::int64_t i = count - depths; i < count; ++i) cut.emplace_back().data = ratios[static_cast<std::size_t>(i)];
+  Value value;
+  value.data = std::move(cut);
+  context.require(kKey, value, setting_text(experiment, "num_layers"));
+}
+
+// DeepSeek-V4's attention has no defaults for its sizes.
+void compressed_sizes(RuleContext& context) {
+  if (!is_deepseek_v4(context)) return;
+  const Experiment& experiment = context.experiment();
+  const std::vector<std::int64_t> ratios = compress_ratios(experiment);
+  constexpr std::int64_t kPicked = 4;
+  const bool has_indexer =
+      context.is_on("hybrid_attention_enabled") && std::find(ratios.begin(), ratios.end(), kPicked) != ratios.end();
+  std::vector<std::string_view> needed = {"q_lora_rank", "o_groups", "o_lora_rank"};
+  if (has_indexer) needed.insert(needed.end(), {"index_n_heads", "index_head_dim", "index_topk"});
+  for (const std::string_view key : needed) {
+    if (!context.is_null(key)) continue;
+    context.report(key, fmt::format("{} needs it", setting_text(experiment, "model_type")), "a positive integer");
+  }
+  const std::int64_t heads = context.integer("num_attention_heads");
+  const std::int64_t groups = experiment.get_optional_int("o_groups").value_or(1);
+  if (heads % groups != 0) {
+    context.report("o_groups", fmt::format("does not divide {}", setting_text(experiment, "num_attention_heads")),
+                   "a divisor", fmt::format("nearest: {}", nearest_divisor(heads, groups)));
+  } else if (groups % context.integer("tensor_model_parallel_size") != 0) {
+    context.report("o_groups",
+                   fmt::format("cannot be shared out: {}", setting_text(experiment, "tensor_model_parallel_size")),
+                   "whole groups a rank");
+  }
+  const std::int64_t rotated = context.integer("qk_pos_emb_head_dim");
+  if (rotated % 2 != 0) {
+    context.report("qk_pos_emb_head_dim", "the rotated part of a head has pairs", "an even integer");
+  }
+  const auto has_room = [&](std::string_view key, std::int64_t size) {
+    if (size >= rotated) return;
+    context.report(key,
+                   fmt::format("has no room for the rotated part: {}", setting_text(experiment, "qk_pos_emb_head_dim")),
+                   fmt::format("at least {}", rotated));
+  };
+  has_room("kv_channels", experiment.get_optional_int("kv_channels").value_or(context.integer("hidden_size") / heads));
+  if (has_indexer) has_room("index_head_dim", experiment.get_optional_int("index_head_dim").value_or(rotated));
+}
+
+// What other kinds of attention have and this one has not: never a setting that nothing reads.
+void compressed_alone(RuleContext& context) {
+  if (!is_deepseek_v4(context)) return;
+  const Experiment& experiment = context.experiment();
+  const auto refuse = [&](std::string_view key, const std::string& expected) {
+    context.report(key, fmt::format("is no part of {}", setting_text(experiment, "model_type")), expected);
+  };
+  for (const std::string_view key :
+       {"multi_latent_attention", "attention_output_gate", "add_qkv_bias", "add_bias_linear", "qk_layernorm",
+        "qk_l2_norm", "qk_clip", "use_sink_attention", "use_rope_scaling", "use_mup", "group_query_attention"}) {
+    if (context.is_on(key)) refuse(key, "false");
+  }
+  for (const std::string_view key : {"experimental_attention_variant", "window_size", "attn_logit_softcapping",
+                                     "no_rope_freq", "lfm_layer_types", "rotary_seq_len_interpolation_factor"}) {
+    if (!context.is_null(key)) refuse(key, "null");
+  }
+  if (experiment.get_double("attention_dropout") != 0.0) refuse("attention_dropout", "0.0");
+  if (experiment.get_double("rotary_percent") != 1.0) refuse("rotary_percent", "1.0");
+  if (experiment.get_string("softmax_type") != "vanilla") refuse("softmax_type", "vanilla");
+  if (experiment.get_string("position_embedding_type") != "rope") refuse("position_embedding_type", "rope");
+  if (context.integer("context_parallel_size") != 1) refuse("context_parallel_size", "1");
+  for (const std::string_view key : {"mscale", "mscale_all_dim"}) {
+    if (context.is_wanted(key)) context.note(key, "scales nothing: turned values are turned back", "model_type");
+  }
+}
+
 // The first layer has nobody before it.
 void shared_choices(RuleContext& context) {
   const Experiment& experiment = context.experiment();
@@ -325,6 +426,10 @@ constexpr Rule kRules[] = {
     {"window", "A window reaches backwards, and is given once.", window},
     {"mixed_hidden_states", "Mixed hidden states need two prediction depths.", mixed_hidden_states},
     {"sparse_attention", "Sparse attention is latent, and its indexer has sizes that fit.", sparse_attention},
+    {"compressed_layers", "compress_ratios has an entry a layer, and may have one a prediction depth.",
+     compressed_layers},
+    {"compressed_sizes", "DeepSeek-V4's attention has sizes that fit each other.", compressed_sizes},
+    {"compressed_alone", "DeepSeek-V4's attention takes no options of other kinds of attention.", compressed_alone},
     {"shared_choices", "The first layer of sparse attention chooses its keys.", shared_choices},
     {"softmax_logits", "The softmax has one extra logit: zero, or learnt.", softmax_logits},
     {"sinks", "Attention with sinks has one context rank.", sinks},

@@ -279,6 +279,25 @@ void probabilities_on_input(RuleContext& context) {
                  "false, or moe_router_topk: 1");
 }
 
+// The table of experts is a part of MoE layers, and a dense checkpoint has none.
+void hash_layers(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  const std::int64_t count = context.integer("num_hash_layers");
+  if (count == 0 || context.is_null("num_experts")) return;
+  const std::int64_t num_layers = context.integer("num_layers");
+  if (count > num_layers) {
+    if (context.is_wanted("num_hash_layers")) {
+      context.report("num_hash_layers", fmt::format("exceeds {}", setting_text(experiment, "num_layers")),
+                     fmt::format("at most {}", num_layers));
+    } else {
+      context.require("num_hash_layers", Value{num_layers}, setting_text(experiment, "num_layers"));
+    }
+  }
+  if (context.is_on("moe_use_upcycling")) {
+    context.report("num_hash_layers", "upcycled experts come with no table of tokens", "0");
+  }
+}
+
 constexpr Rule kRules[] = {
     {"top_k", "A token goes to at most all experts.", top_k},
     {"expert_groups", "Groups divide the experts, and the chosen groups hold enough of them.", expert_groups},
@@ -297,6 +316,7 @@ constexpr Rule kRules[] = {
      probabilities_on_input},
     {"capacity", "A capacity leaves room for every token once, and balancing that can drop.", capacity},
     {"shared_overlap", "Shared experts that are not there overlap with nothing; said in a note.", shared_overlap},
+    {"hash_layers", "Layers that route by tokens are layers of the model, and not upcycled.", hash_layers},
     {"upcycling", "Upcycled experts start from a dense checkpoint.", upcycling},
 };
 

@@ -54,6 +54,7 @@ StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& setting
       declaration_(declaration_of(spec, settings)),
       rope_(nn::rope_tables(spec.rope, settings.micro_batch.seq_length,
                             at::TensorOptions(ops::to_aten(settings.policy.statistics)).device(parameters.device()))),
+      entry_rope_(nn::entry_rope_tables(spec, settings.micro_batch.seq_length, rope_.cos_SP.options())),
       groups_(comm::Groups::single()),
       model_(model),
       parameters_(parameters),
@@ -62,12 +63,24 @@ StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& setting
       rerun_(settings.rerun),
       halt_1_(at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()))) {}
 
+namespace {
+
+/// The tables as a micro-batch's tokens have positions.
+nn::RopeTables rope_of(const nn::RopeTables& rope, const nn::MicroBatchInput& input) {
+  const bool is_moved = input.positions_T.defined() && rope.cos_SP.defined();
+  return is_moved ? nn::at_positions(rope, input.positions_T) : rope;
+}
+
+}  // namespace
+
 nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode) const {
   return {.mode = mode,
           .batch = settings_.micro_batch,
-          .rope = input.positions_T.defined() ? nn::at_positions(rope_, input.positions_T) : rope_,
+          .rope = rope_of(rope_, input),
+          .entry_rope = rope_of(entry_rope_, input),
           .first_key_BS = input.first_key_BS,
           .loss_scale = scaler_.scale(),
+          .ids_T = input.ids_T,
           .groups = groups_};
 }
 
@@ -300,27 +313,31 @@ void StepRunner::collect_router_metrics(UnderWay& step, const at::Tensor& counts
   StepResult& result = step.result;
   const std::vector<nn::Model::RoutedLayer> layers = model_.routed_layers();
   std::int64_t num_passes = 0;
+  std::int64_t num_balanced = 0;
   const std::int64_t num_experts = counts_LE.numel() / std::ssize(layers);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     num_passes += layers[i].num_passes;
+    if (spec_.router(layers[i].layer).losses.has_balance()) num_balanced += layers[i].num_passes;
     const auto* first = counts_LE.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * num_experts;
     result.expert_loads.push_back(
         expert_load(layers[i].layer, {first, static_cast<std::size_t>(num_experts)}, step.num_dropped.at(i)));
   }
   const at::Tensor loss_L4 = loss_4L.view({std::ssize(layers), -1});
-  const double count = static_cast<double>(num_passes) * static_cast<double>(step.num_micro_batches);
-  const auto mean = [&](int loss) { return loss_L4.select(1, loss).sum().item<double>() / count; };
+  const auto mean = [&](int loss, std::int64_t passes) {
+    const double count = static_cast<double>(passes) * static_cast<double>(step.num_micro_batches);
+    return loss_L4.select(1, loss).sum().item<double>() / std::max(count, 1.0);
+  };
   const model::RouterLosses& coefficients = spec_.moe->router.losses;
   double num_ways = 0.0;
   for (const auto& [loss, coefficient] : {std::pair<int, double>{ops::RouterLoss::kAux, coefficients.aux},
                                           {ops::RouterLoss::kSeqAux, coefficients.seq_aux},
                                           {ops::RouterLoss::kGlobalAux, coefficients.global_aux}}) {
     if (coefficient == 0.0) continue;
-    result.load_balancing_loss += mean(loss) / coefficient;
+    result.load_balancing_loss += mean(loss, num_balanced) / coefficient;
     num_ways += 1.0;
   }
   result.load_balancing_loss /= std::max(num_ways, 1.0);
-  if (coefficients.z != 0.0) result.z_loss = mean(ops::RouterLoss::kZ) / coefficients.z;
+  if (coefficients.z != 0.0) result.z_loss = mean(ops::RouterLoss::kZ, num_passes) / coefficients.z;
 }
 
 double StepRunner::evaluate(const nn::MicroBatchInput& input, std::int64_t num_sequences) {

@@ -165,6 +165,7 @@ class StepRunner {
   StepSettings settings_;
   model::SavedDeclaration declaration_;
   nn::RopeTables rope_;
+  nn::RopeTables entry_rope_;
   comm::Groups groups_;
   nn::Model& model_;
   nn::ParameterStore& parameters_;

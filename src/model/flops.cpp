@@ -45,6 +45,22 @@ std::int64_t short_convolution_weights(const ModelSpec& spec) {
   return 4 * spec.hidden_size * spec.hidden_size + spec.short_convolution.kernel_size * spec.hidden_size;
 }
 
+/// The same of compressed attention, with what makes and picks entries.
+std::int64_t compressed_attention_weights(const ModelSpec& spec, int layer) {
+  const CompressedAttentionSpec& attention = spec.compressed;
+  const std::int64_t hidden = spec.hidden_size;
+  const std::int64_t query = attention.q_lora_rank * (hidden + attention.query_width() + 1);
+  const std::int64_t key = attention.head_dim * (hidden + 1);
+  const std::int64_t output = attention.query_width() * attention.output_rank + attention.output_width() * hidden;
+  if (attention.ratio(layer) == 0) return query + key + output;
+  const std::int64_t entries = 2 * attention.key_width(layer, attention.head_dim) * hidden;
+  if (!attention.picks_entries(layer)) return query + key + output + entries;
+  const IndexerSpec& indexer = attention.indexer;
+  const std::int64_t picking = indexer.query_width() * attention.q_lora_rank +
+                               hidden * (2 * attention.key_width(layer, indexer.head_dim) + indexer.num_heads);
+  return query + key + output + entries + picking;
+}
+
 /// The same of the indexer of sparse attention.
 std::int64_t indexer_weights(const ModelSpec& spec) {
   const IndexerSpec& indexer = *spec.indexer();
@@ -63,6 +79,8 @@ std::int64_t mixer_weights(const ModelSpec& spec, int layer) {
       return kimi_delta_weights(spec);
     case MixerKind::kShortConvolution:
       return short_convolution_weights(spec);
+    case MixerKind::kCompressed:
+      return compressed_attention_weights(spec, layer);
     case MixerKind::kUnknown:
       return 0;
   }
@@ -105,8 +123,24 @@ std::int64_t doubled_keys(const ModelSpec& spec, std::int64_t most) {
   return is_full ? spec.seq_length : most * (2 * spec.seq_length - most) / spec.seq_length;
 }
 
+/// Scores and weighted values of compressed attention, over a window and over entries: a query sees half of a
+/// sequence's, or of those the best; and the indexer's scores of all that it sees.
+std::int64_t compressed_core_flops(const ModelSpec& spec, int layer) {
+  const CompressedAttentionSpec& attention = spec.compressed;
+  const std::int64_t of_window = 2 * attention.query_width() * doubled_keys(spec, attention.window);
+  const std::int64_t ratio = attention.ratio(layer);
+  const std::int64_t entries = ratio == 0 ? 0 : spec.seq_length / ratio;
+  if (entries == 0) return of_window;
+  const std::int64_t top_k = attention.indexer.top_k;
+  const bool is_cut = attention.picks_entries(layer) && top_k < entries;
+  const std::int64_t doubled = is_cut ? top_k * (2 * entries - top_k) / entries : entries;
+  const std::int64_t picking = attention.picks_entries(layer) ? attention.indexer.query_width() * entries : 0;
+  return of_window + 2 * attention.query_width() * doubled + picking;
+}
+
 /// Scores and weighted values of a layer's attention, and the scores of an indexer, one product of its heads a key.
 std::int64_t core_flops(const ModelSpec& spec, int layer) {
+  if (spec.mixer(layer) == MixerKind::kCompressed) return compressed_core_flops(spec, layer);
   if (spec.mixer(layer) != MixerKind::kAttention) return 0;
   const std::int64_t attention = attention_widths(spec) * doubled_keys(spec, spec.most_keys(layer));
   if (!spec.picks_keys(layer)) return attention;
@@ -142,6 +176,7 @@ std::int64_t mtp_training_flops_per_token(const ModelSpec& spec) {
   depth.mixers = {spec.mixer(static_cast<int>(spec.num_layers()) - 1)};
   depth.windows = {spec.window(static_cast<int>(spec.num_layers()) - 1)};
   depth.choosing_layers = {};
+  depth.compressed.ratios = {spec.compressed.ratio(static_cast<int>(spec.num_layers()))};
   const std::int64_t joining = 3 * spec.hidden_size + 2 * spec.hidden_size * spec.hidden_size;
   return spec.num_mtp_layers * (flops_per_token(depth).training() + 6 * joining);
 }
@@ -164,6 +199,7 @@ std::int64_t stage_training_flops_per_token(const ModelSpec& spec, const StageCo
   stage.mixers = of_stage(spec.mixers, content);
   stage.windows = of_stage(spec.windows, content);
   stage.choosing_layers = of_stage(spec.choosing_layers, content);
+  stage.compressed.ratios = of_stage(spec.compressed.ratios, content);
   FlopsPerToken flops = flops_per_token(stage);
   if (content.output == Part::kAbsent) flops.output = 0;
   const std::int64_t depths = content.num_mtp_layers > 0 ? mtp_training_flops_per_token(spec) : 0;

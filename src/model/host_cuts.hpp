@@ -133,6 +133,38 @@ struct DeltaCuts {
   }
 };
 
+/// Partial sums of the gradient of a compressor's bias, over `entries` windows: a number of the shape alone.
+inline std::int64_t compressor_parts(std::int64_t entries) {
+  constexpr std::int64_t kMost = 16;
+  return std::min(entries, kMost);
+}
+
+/// What attention over compressed keys cuts its work by; elements of sums, as above.
+struct CompressedAttentionCuts {
+  /// Queries of a block: rows of scores over all entries of a sequence are held for so many at a time.
+  static constexpr std::int64_t kQueries = 48;
+  /// As the indexer's, below.
+  static constexpr std::int64_t kUnits = 16;
+
+  AttentionSizes sizes;
+  std::int64_t capacity;  // entries of a sequence
+  std::int64_t element_bytes;
+
+  std::int64_t padded_size() const { return round_up(sizes.query_size, AttentionCuts::panel(element_bytes)); }
+  std::int64_t padded_capacity() const { return round_up(capacity, AttentionCuts::panel(element_bytes)); }
+  /// Between rows of a block's scores.
+  std::int64_t stride() const { return padded_capacity() + AttentionCuts::kTilePadding; }
+  std::int64_t blocks() const { return divide_up(sizes.sequence, kQueries); }
+  std::int64_t slices() const { return std::min(blocks(), divide_up(kUnits, sizes.batch)); }
+
+  /// A sequence's entries in both orders; a slice's gradient of them; what a thread has besides.
+  std::int64_t transposed() const { return padded_capacity() * sizes.query_size; }
+  std::int64_t packed() const { return transposed() + capacity * padded_size(); }
+  std::int64_t slice() const { return capacity * padded_size(); }
+  std::int64_t forward_worker() const { return kQueries * (stride() + sizes.query_size + padded_size()); }
+  std::int64_t backward_worker() const { return kQueries * (2 * stride() + 2 * sizes.query_size + 2 * padded_size()); }
+};
+
 /// What the indexer of sparse attention cuts its work by; elements of sums, as above.
 struct IndexerCuts {
   /// Queries of a block: rows of scores over a whole sequence are held for so many at a time.
@@ -143,24 +175,24 @@ struct IndexerCuts {
 
   AttentionSizes sizes;  // the indexer's heads, all with the same keys
   std::int64_t element_bytes;
+  std::int64_t num_keys = sizes.sequence;  // of a sequence
 
-  std::int64_t padded_sequence() const { return round_up(sizes.sequence, AttentionCuts::panel(element_bytes)); }
+  std::int64_t padded_keys() const { return round_up(num_keys, AttentionCuts::panel(element_bytes)); }
   std::int64_t padded_query() const { return round_up(sizes.query_size, AttentionCuts::panel(element_bytes)); }
   /// Between rows of a block's scores.
-  std::int64_t stride() const { return padded_sequence() + AttentionCuts::kTilePadding; }
+  std::int64_t stride() const { return padded_keys() + AttentionCuts::kTilePadding; }
   std::int64_t blocks() const { return divide_up(sizes.sequence, kQueries); }
   std::int64_t slices() const { return std::min(blocks(), divide_up(kUnits, sizes.batch)); }
 
   /// The choice: a sequence's packed keys; what a thread has besides.
-  std::int64_t keys() const { return padded_sequence() * sizes.query_size; }
+  std::int64_t keys() const { return padded_keys() * sizes.query_size; }
   std::int64_t choice_worker() const { return kQueries * (2 * stride() + sizes.query_size); }
   /// The loss: a sequence's keys in both orders; a slice's gradient of them; what a thread has, where attention's
   /// queries are `width` wide.
   std::int64_t loss_keys() const { return keys() + loss_slice(); }
-  std::int64_t loss_slice() const { return sizes.sequence * padded_query(); }
+  std::int64_t loss_slice() const { return num_keys * padded_query(); }
   std::int64_t loss_worker(std::int64_t width) const {
-    return kQueries * (3 * stride() + std::max(sizes.query_size, width) + 2 * padded_query()) +
-           padded_sequence() * width;
+    return kQueries * (3 * stride() + std::max(sizes.query_size, width) + 2 * padded_query()) + padded_keys() * width;
   }
 };
 

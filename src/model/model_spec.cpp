@@ -269,7 +269,7 @@ MixerKind linear_mixer(const std::string& variant) {
 /// Empty where every layer has attention.
 std::vector<MixerKind> mixer_kinds(const Experiment& experiment, std::int64_t num_layers) {
   const auto all = [&](MixerKind mixer) { return std::vector(static_cast<std::size_t>(num_layers), mixer); };
-  if (experiment.get_string("model_type") == "deepseek_v4") return all(MixerKind::kUnknown);
+  if (experiment.get_string("model_type") == "deepseek_v4") return all(MixerKind::kCompressed);
   for (const char* key : {"hybrid_layer_pattern", "hybrid_override_pattern", "heterogeneous_layers_config_path",
                           "heterogeneous_layers_config_encoded_json"}) {
     if (!experiment.is_null(key)) return all(MixerKind::kUnknown);
@@ -289,6 +289,39 @@ std::vector<MixerKind> mixer_kinds(const Experiment& experiment, std::int64_t nu
   if (*variant == "dsa") return {};
   if (experiment.is_null("linear_attention_freq")) return {};
   return linear_attention_mixers(experiment.setting("linear_attention_freq").value, num_layers, linear_mixer(*variant));
+}
+
+/// Positions as the windows of DeepSeek-V4 have them, plain; those of its entries have another base and YaRN. A context
+/// is turned back by the tables that turned its values, so neither scales them.
+RopeSpec window_rope(const Experiment& experiment) {
+  RopeSpec rope = rope_spec(experiment, experiment.get_int("qk_pos_emb_head_dim"), RopeType::kRope);
+  rope.type = RopeType::kRope;
+  return rope;
+}
+
+CompressedAttentionSpec compressed_attention_spec(const Experiment& experiment) {
+  CompressedAttentionSpec attention;
+  attention.num_heads = experiment.get_int("num_attention_heads");
+  attention.head_dim = gqa_spec(experiment).head_dim;
+  attention.q_lora_rank = experiment.get_optional_int("q_lora_rank").value_or(0);
+  attention.output_groups = experiment.get_optional_int("o_groups").value_or(1);
+  attention.output_rank = experiment.get_optional_int("o_lora_rank").value_or(0);
+  attention.window = experiment.get_int("attn_sliding_window");
+  attention.sinks = part(experiment.get_bool("attn_sink"));
+  const config::Value& ratios = experiment.setting("compress_ratios").value;
+  if (experiment.get_bool("hybrid_attention_enabled") && !ratios.is_null()) {
+    for (const config::Value& ratio : std::get<config::Value::List>(ratios.data)) {
+      attention.ratios.push_back(std::get<std::int64_t>(ratio.data));
+    }
+  }
+  attention.entry_rope = rope_spec(experiment, experiment.get_int("qk_pos_emb_head_dim"), RopeType::kRope);
+  attention.entry_rope.base = experiment.get_optional_double("compress_rope_theta").value_or(attention.entry_rope.base);
+  attention.entry_rope.mscale = attention.entry_rope.mscale_all_dim = 0.0;
+  attention.indexer.num_heads = experiment.get_optional_int("index_n_heads").value_or(0);
+  attention.indexer.head_dim = experiment.get_optional_int("index_head_dim").value_or(0);
+  attention.indexer.top_k = experiment.get_optional_int("index_topk").value_or(0);
+  attention.indexer.loss_coefficient = experiment.get_double("v4_indexer_distill_loss_coeff");
+  return attention;
 }
 
 GatedDeltaSpec gated_delta_spec(const Experiment& experiment) {
@@ -393,6 +426,10 @@ void add_variants(const Experiment& experiment, ModelSpec& spec) {
                      .chunk_size = experiment.get_int("kda_chunk_size")};
   spec.short_convolution = {experiment.get_int("conv_L_cache"), part(experiment.get_bool("conv_bias"))};
   spec.residual_block = experiment.get_optional_int("attn_res_block_size").value_or(0);
+  if (experiment.get_string("model_type") == "deepseek_v4") {
+    spec.compressed = compressed_attention_spec(experiment);
+    spec.rope = window_rope(experiment);
+  }
   spec.mlp_gate = part(experiment.get_bool("swiglu") || experiment.get_bool("quick_geglu"));
   spec.activation = activation_spec(experiment);
   spec.linear_bias = part(experiment.get_bool("add_bias_linear"));
@@ -436,6 +473,10 @@ std::int64_t RouterSpec::num_expert_rows(std::int64_t tokens) const {
   return capacity->free_rows == ExpertCapacity::FreeRows::kKept ? rows : std::min(rows, tokens * top_k);
 }
 
+std::int64_t CompressedAttentionSpec::ratio(int layer) const {
+  return ratios.empty() ? 0 : ratios.at(decoder_index(ratios, layer));
+}
+
 std::int64_t ModelSpec::num_moe_layers() const {
   return std::count(layers.begin(), layers.end(), LayerKind::kMoe);
 }
@@ -447,6 +488,18 @@ std::int64_t ModelSpec::num_layers_of(MixerKind mixer) const {
 
 MixerKind ModelSpec::mixer(int layer) const {
   return mixers.empty() ? MixerKind::kAttention : mixers.at(static_cast<std::size_t>(decoder_layer(layer)));
+}
+
+RouterSpec ModelSpec::router(int layer) const {
+  RouterSpec own = moe.value().router;
+  if (layer >= num_hash_layers) return own;
+  own.assignment = RouterSpec::Assignment::kByToken;
+  own.expert_bias = RouterSpec::ExpertBias::kOff;
+  own.quantile_rule.reset();
+  own.num_groups.reset();
+  own.group_top_k.reset();
+  own.losses = {.z = own.losses.z};
+  return own;
 }
 
 std::int64_t ModelSpec::window(int layer) const {
@@ -472,7 +525,11 @@ bool ModelSpec::picks_keys(int layer) const {
 }
 
 LayerLikeness ModelSpec::likeness(int layer) const {
-  return {.kind = kind(layer), .mixer = mixer(layer), .picks_keys = part(picks_keys(layer))};
+  return {.kind = kind(layer),
+          .mixer = mixer(layer),
+          .picks_keys = part(picks_keys(layer)),
+          .routes_by_token = part(kind(layer) == LayerKind::kMoe && layer < num_hash_layers),
+          .ratio = mixer(layer) == MixerKind::kCompressed ? compressed.ratio(layer) : 0};
 }
 
 std::int64_t ModelSpec::most_keys(int layer) const {
@@ -546,6 +603,7 @@ ModelSpec build_model_spec(const Experiment& experiment) {
   if (const auto num_experts = experiment.get_optional_int("num_experts")) {
     spec.layers = layer_kinds(experiment.setting("moe_layer_freq").value, num_layers);
     spec.moe = moe_spec(experiment, *num_experts, spec.dense_ffn_hidden_size);
+    spec.num_hash_layers = experiment.get_int("num_hash_layers");
   } else {
     spec.layers.assign(static_cast<std::size_t>(num_layers), LayerKind::kDense);
   }

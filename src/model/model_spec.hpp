@@ -133,8 +133,8 @@ struct RouterSpec {
   double scaling_factor = 1.0;
   RouterLosses losses;
   /// How experts are chosen by their scores: the best ones, or spread evenly over the micro-batch, or after a learnt
-  /// quantile is taken from their logits.
-  enum class Assignment { kTopK, kSinkhorn, kQuantile } assignment = Assignment::kTopK;
+  /// quantile is taken from their logits, or by the token's id in a table.
+  enum class Assignment { kTopK, kSinkhorn, kQuantile, kByToken } assignment = Assignment::kTopK;
   double quantile_ema = 0.0;  // decay of the quantile's mean over steps
   std::optional<std::int64_t> num_groups;
   std::optional<std::int64_t> group_top_k;
@@ -243,6 +243,33 @@ struct KimiDeltaSpec {
   std::int64_t low_rank_width() const { return (has_low_rank_gate() ? 2 : 1) * rank(); }
 };
 
+/// DeepSeek-V4's attention. Queries come through a low rank; one vector a token is key and value of all heads, and a
+/// query sees those of a window. In layers with a ratio it also sees entries, each of which stands for `ratio` tokens;
+/// the context goes back through a low rank, groups of heads apart.
+struct CompressedAttentionSpec {
+  /// Layers of this ratio put each token into two entries (ops/compressor), and an indexer picks a query's entries.
+  static constexpr std::int64_t kOverlapRatio = 4;
+
+  std::int64_t num_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t q_lora_rank = 0;
+  std::int64_t output_groups = 1;
+  std::int64_t output_rank = 0;  // of each group
+  std::int64_t window = 0;       // tokens that a query sees, itself included; 0: all
+  Part sinks = Part::kAbsent;
+  std::vector<std::int64_t> ratios;  // by layer, the prediction depths' behind them; 0: no entries
+  RopeSpec entry_rope;               // of layers with entries; the others have the model's
+  IndexerSpec indexer;               // its rotated part is attention's, and its last
+
+  std::int64_t query_width() const { return num_heads * head_dim; }
+  std::int64_t group_width() const { return query_width() / output_groups; }
+  std::int64_t output_width() const { return output_groups * output_rank; }
+  std::int64_t ratio(int layer) const;
+  bool picks_entries(int layer) const { return ratio(layer) == kOverlapRatio; }
+  /// Keys of a token for the entries of `size`: two where windows overlap.
+  std::int64_t key_width(int layer, std::int64_t size) const { return picks_entries(layer) ? 2 * size : size; }
+};
+
 /// LFM2's gated short convolution.
 struct ShortConvolutionSpec {
   std::int64_t kernel_size = 0;
@@ -284,13 +311,15 @@ struct MtpVariant {
 enum class LayerKind { kDense, kMoe };
 
 /// What mixes the tokens of a layer. kUnknown: a kind whose shapes are not known here, and which is not counted.
-enum class MixerKind { kAttention, kGatedDelta, kKimiDelta, kShortConvolution, kUnknown };
+enum class MixerKind { kAttention, kGatedDelta, kKimiDelta, kShortConvolution, kCompressed, kUnknown };
 /// Layers that are equal here have the same parameters and tensors, but for their names.
 struct LayerLikeness {
   LayerKind kind = LayerKind::kDense;
   MixerKind mixer = MixerKind::kAttention;
   Part picks_keys = Part::kAbsent;
-  int layer = 0;  // what is like no other
+  Part routes_by_token = Part::kAbsent;
+  std::int64_t ratio = 0;  // of compressed attention
+  int layer = 0;           // what is like no other
 
   auto operator<=>(const LayerLikeness&) const = default;
 };
@@ -311,10 +340,12 @@ struct ModelSpec {
   RopeSpec rope;
   std::int64_t dense_ffn_hidden_size = 0;
   std::optional<MoeSpec> moe;
+  std::int64_t num_hash_layers = 0;        // first layers, whose experts follow from the token's id
   std::optional<HyperSpec> hyper;          // absent: one residual stream
   GatedDeltaSpec gated_delta;              // of the layers that mix in this way
   KimiDeltaSpec kimi_delta;                // likewise
   ShortConvolutionSpec short_convolution;  // likewise
+  CompressedAttentionSpec compressed;      // likewise
   Part mlp_gate = Part::kPresent;          // dense MLPs and experts are gated units
   ActivationSpec activation;               // of both
   Part linear_bias = Part::kAbsent;        // biases of every linear layer but the output layer
@@ -354,6 +385,8 @@ struct ModelSpec {
   /// Numbers from num_layers() on are the prediction depths' layers, of the last layer's kind.
   LayerKind kind(int layer) const { return layers.at(static_cast<std::size_t>(decoder_layer(layer))); }
   MixerKind mixer(int layer) const;
+  /// The router of an MoE layer: with a choice by token there is nothing that a bias or a balancing loss could steer.
+  RouterSpec router(int layer) const;
   LayerLikeness likeness(int layer) const;
   std::int64_t window(int layer) const;
   bool is_rotated(int layer) const;

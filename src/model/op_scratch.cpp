@@ -95,18 +95,38 @@ std::int64_t OpScratch::gated_norm_backward(std::int64_t rows, std::int64_t widt
   return 2 * divide_up(rows, kGatedHeadsOfASum) * width * size_bytes(sums);
 }
 
-std::int64_t OpScratch::indexer_choice(const AttentionSizes& sizes, DType sums) const {
+std::int64_t OpScratch::indexer_choice(const AttentionSizes& sizes, std::int64_t keys, DType sums) const {
   if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence == 0) return 0;
-  const IndexerCuts cuts{sizes, size_bytes(sums)};
+  const IndexerCuts cuts{sizes, size_bytes(sums), keys};
   return (sizes.batch * cuts.keys() + num_threads * cuts.choice_worker()) * cuts.element_bytes;
 }
 
-std::int64_t OpScratch::indexer_loss(const AttentionSizes& sizes, std::int64_t width, DType sums) const {
+std::int64_t OpScratch::indexer_loss(const AttentionSizes& sizes, std::int64_t keys, std::int64_t width,
+                                     DType sums) const {
   if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence == 0) return 0;
-  const IndexerCuts cuts{sizes, size_bytes(sums)};
+  const IndexerCuts cuts{sizes, size_bytes(sums), keys};
   return (sizes.batch * (cuts.loss_keys() + cuts.slices() * cuts.loss_slice()) +
           num_threads * cuts.loss_worker(width)) *
          cuts.element_bytes;
+}
+
+std::int64_t OpScratch::compressed_attention_forward(const AttentionSizes& sizes, std::int64_t capacity,
+                                                     DType sums) const {
+  if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence * capacity == 0) return 0;
+  const CompressedAttentionCuts cuts{sizes, capacity, size_bytes(sums)};
+  return (sizes.batch * cuts.packed() + num_threads * cuts.forward_worker()) * cuts.element_bytes;
+}
+
+std::int64_t OpScratch::compressed_attention_backward(const AttentionSizes& sizes, std::int64_t capacity,
+                                                      DType sums) const {
+  if (device == OpDevice::kGpu || sizes.pairs() * sizes.sequence * capacity == 0) return 0;
+  const CompressedAttentionCuts cuts{sizes, capacity, size_bytes(sums)};
+  return (sizes.batch * (cuts.packed() + cuts.slices() * cuts.slice()) + num_threads * cuts.backward_worker()) *
+         cuts.element_bytes;
+}
+
+std::int64_t OpScratch::compressor_backward(std::int64_t entries, std::int64_t elements, DType sums) const {
+  return device == OpDevice::kGpu ? 0 : compressor_parts(entries) * elements * size_bytes(sums);
 }
 
 std::int64_t OpScratch::hyper_forward(std::int64_t tokens, const HyperCuts& cuts, DType sums) const {

@@ -47,10 +47,14 @@ struct OpScratch {
   /// `rows` heads of tokens.
   std::int64_t decay_gate_backward(std::int64_t tokens, std::int64_t heads, DType sums) const;
   std::int64_t gated_norm_backward(std::int64_t rows, std::int64_t width, DType sums) const;
-  /// The indexer of sparse attention, `sizes` its heads': the choice of keys; the loss beside attention whose queries
-  /// are `width` wide.
-  std::int64_t indexer_choice(const AttentionSizes& sizes, DType sums) const;
-  std::int64_t indexer_loss(const AttentionSizes& sizes, std::int64_t width, DType sums) const;
+  /// The indexer of sparse attention, `sizes` its heads', with `keys` keys a sequence: the choice of keys; the loss
+  /// beside attention whose queries are `width` wide.
+  std::int64_t indexer_choice(const AttentionSizes& sizes, std::int64_t keys, DType sums) const;
+  std::int64_t indexer_loss(const AttentionSizes& sizes, std::int64_t keys, std::int64_t width, DType sums) const;
+  /// Attention over `capacity` entries a sequence; sums of a compressor's bias of `elements`, over all entries.
+  std::int64_t compressed_attention_forward(const AttentionSizes& sizes, std::int64_t capacity, DType sums) const;
+  std::int64_t compressed_attention_backward(const AttentionSizes& sizes, std::int64_t capacity, DType sums) const;
+  std::int64_t compressor_backward(std::int64_t entries, std::int64_t elements, DType sums) const;
   /// Hyper-connections between `tokens` tokens' streams of `hidden`: the larger of forward's functions, of backward's.
   std::int64_t hyper_forward(std::int64_t tokens, const HyperCuts& cuts, DType sums) const;
   std::int64_t hyper_backward(std::int64_t tokens, std::int64_t hidden, const HyperCuts& cuts, DType sums) const;

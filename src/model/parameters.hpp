@@ -45,8 +45,9 @@ enum class TensorGradient { kWhole, kPartial };
 enum class GradReduction { kDataParallel, kExpertDataParallel };
 
 /// kUniform: between −bound and bound. kLogOfUniform: the logarithm of what lies between low and high. kStepBias: what
-/// has a softplus whose logarithm lies evenly between those of low and high.
-enum class InitKind { kNormal, kUniform, kOnes, kZeros, kConstant, kLogOfUniform, kStepBias };
+/// has a softplus whose logarithm lies evenly between those of low and high. kDistinct: each row is a random choice of
+/// different whole numbers from 0 to below `high`.
+enum class InitKind { kNormal, kUniform, kOnes, kZeros, kConstant, kLogOfUniform, kStepBias, kDistinct };
 struct Init {
   InitKind kind = InitKind::kNormal;
   double std = 0.0;

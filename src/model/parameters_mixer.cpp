@@ -1,4 +1,4 @@
-// Parameters of what mixes tokens: latent and grouped-query attention, delta rules, short convolutions.
+// Parameters of what mixes tokens: latent, grouped-query and compressed attention, delta rules, short convolutions.
 #include <cmath>
 
 #include "base/error.hpp"
@@ -296,6 +296,87 @@ Descriptors kimi_delta_parameters(const ModelSpec& spec, const Naming& naming) {
   return parameters;
 }
 
+/// What makes entries of `size` of a layer's tokens: keys and gates as one projection, a bias for each place in a
+/// window, and the norm of the entries. `ours` and `theirs` end in a dot.
+Descriptors compressor_parameters(const ModelSpec& spec, int layer, std::int64_t size, const Naming& naming,
+                                  const std::string& ours, const std::string& theirs) {
+  const std::int64_t width = spec.compressed.key_width(layer, size);
+  const std::string prefix = naming.hugging_face + theirs;
+  ParameterDescriptor projection = matrix(naming, ours + "linear_key_gate.weight", {2 * width, spec.hidden_size},
+                                          Component::kAttention, input_init(spec));
+  projection.tensor_gradient = TensorGradient::kPartial;
+  projection.hugging_face = {{prefix + "kv_proj.weight", 0, width}, {prefix + "gate_proj.weight", width, 2 * width}};
+  ParameterDescriptor bias =
+      bias_vector(naming, ours + "position_bias", {spec.compressed.ratio(layer), width}, Component::kAttention);
+  bias.tensor_gradient = TensorGradient::kPartial;
+  bias.hugging_face = {whole_rows(prefix + "position_bias", bias)};
+  Descriptors parameters = {std::move(projection), std::move(bias)};
+  append(parameters, norm_parameters(spec, naming, ours + "norm", size, Component::kAttention, theirs + "kv_norm"));
+  return parameters;
+}
+
+/// The indexer of a layer's entries, whole on every rank.
+Descriptors entry_indexer_parameters(const ModelSpec& spec, int layer, const Naming& naming) {
+  const CompressedAttentionSpec& attention = spec.compressed;
+  const IndexerSpec& indexer = attention.indexer;
+  const std::string ours = "self_attention.core_attention.indexer.";
+  const std::string theirs = "self_attn.compressor.indexer.";
+  Descriptors parameters = compressor_parameters(spec, layer, indexer.head_dim, naming, ours + "compressor.", theirs);
+  const auto add = [&](const char* name, const char* hugging_face, std::int64_t rows, std::int64_t columns) {
+    ParameterDescriptor parameter =
+        matrix(naming, ours + name + ".weight", {rows, columns}, Component::kAttention, input_init(spec));
+    parameter.tensor_gradient = TensorGradient::kPartial;
+    parameter.hugging_face = {whole_rows(naming.hugging_face + theirs + hugging_face + ".weight", parameter)};
+    parameters.push_back(std::move(parameter));
+  };
+  add("linear_wq_b", "q_b_proj", indexer.query_width(), attention.q_lora_rank);
+  add("linear_weights_proj", "scorer.weights_proj", indexer.num_heads, spec.hidden_size);
+  return parameters;
+}
+
+Descriptors compressed_attention_parameters(const ModelSpec& spec, int layer, const Naming& naming) {
+  const CompressedAttentionSpec& attention = spec.compressed;
+  const std::int64_t hidden = spec.hidden_size;
+  Descriptors parameters;
+  const auto add = [&](const std::string& name, const std::string& hugging_face, std::int64_t rows,
+                       std::int64_t columns, Init init) -> ParameterDescriptor& {
+    ParameterDescriptor parameter =
+        matrix(naming, "self_attention." + name + ".weight", {rows, columns}, Component::kAttention, init);
+    parameter.hugging_face = {whole_rows(naming.hugging_face + "self_attn." + hugging_face + ".weight", parameter)};
+    return parameters.emplace_back(std::move(parameter));
+  };
+  const auto add_norm = [&](const char* name, std::int64_t width, const char* hugging_face) {
+    append(parameters, norm_parameters(spec, naming, std::string("self_attention.") + name, width,
+                                       Component::kAttention, std::string("self_attn.") + hugging_face));
+  };
+  add("linear_q_down_proj", "q_a_proj", attention.q_lora_rank, hidden, input_init(spec)).tensor_gradient =
+      TensorGradient::kPartial;
+  add_norm("q_layernorm", attention.q_lora_rank, "q_a_norm");
+  add("linear_q_up_proj", "q_b_proj", attention.query_width(), attention.q_lora_rank, input_init(spec)).shards = {
+      {0, ShardGroup::kTensor, {}}};
+  add("linear_kv_proj", "kv_proj", attention.head_dim, hidden, input_init(spec)).tensor_gradient =
+      TensorGradient::kPartial;
+  add_norm("kv_layernorm", attention.head_dim, "kv_norm");
+  // Whole groups of heads on each rank, so rows of the first and columns of the second.
+  add("linear_o_down_proj", "o_a_proj", attention.output_width(), attention.group_width(), input_init(spec)).shards = {
+      {0, ShardGroup::kTensor, {}}};
+  add("linear_proj", "o_b_proj", hidden, attention.output_width(), output_init(spec)).shards = {
+      {1, ShardGroup::kTensor, {}}};
+  if (attention.sinks == Part::kPresent) {
+    ParameterDescriptor sinks =
+        bias_vector(naming, "self_attention.core_attention.sinks", {attention.num_heads}, Component::kAttention);
+    sinks.shards = {{0, ShardGroup::kTensor, {}}};
+    sinks.tensor_gradient = TensorGradient::kWhole;
+    sinks.hugging_face = {whole_rows(naming.hugging_face + "self_attn.sinks", sinks)};
+    parameters.push_back(std::move(sinks));
+  }
+  if (attention.ratio(layer) == 0) return parameters;
+  append(parameters, compressor_parameters(spec, layer, attention.head_dim, naming, "self_attention.compressor.",
+                                           "self_attn.compressor."));
+  if (attention.picks_entries(layer)) append(parameters, entry_indexer_parameters(spec, layer, naming));
+  return parameters;
+}
+
 Descriptors short_convolution_parameters(const ModelSpec& spec, const Naming& naming) {
   const std::int64_t hidden = spec.hidden_size;
   const auto projection = [&](const std::string& name, std::int64_t rows, Init init) {
@@ -329,6 +410,8 @@ Descriptors mixer_parameters(const ModelSpec& spec, int layer) {
       return kimi_delta_parameters(spec, naming);
     case MixerKind::kShortConvolution:
       return short_convolution_parameters(spec, naming);
+    case MixerKind::kCompressed:
+      return compressed_attention_parameters(spec, layer, naming);
     case MixerKind::kUnknown:
       return {};
     case MixerKind::kAttention:

@@ -107,8 +107,19 @@ Descriptors latent_parameters(const ModelSpec& spec, const LatentExpertSpec& lat
   return parameters;
 }
 
-Descriptors router_parameters(const ModelSpec& spec, const MoeSpec& moe, const Naming& naming) {
-  const std::int64_t num_experts = moe.router.num_experts;
+/// The experts of every token of the vocabulary.
+ParameterDescriptor token_experts(const ModelSpec& spec, const RouterSpec& router, const Naming& naming) {
+  ParameterDescriptor table =
+      matrix(naming, "mlp.router.token_experts", {spec.vocab_size, router.top_k}, Component::kRouter,
+             {.kind = InitKind::kDistinct, .high = static_cast<double>(router.num_experts)});
+  table.trained = Trained::kNo;
+  table.decay = Decay::kNo;
+  table.hugging_face = {whole_rows(naming.hugging_face + "mlp.gate.tid2eid", table)};
+  return table;
+}
+
+Descriptors router_parameters(const ModelSpec& spec, const RouterSpec& own, const Naming& naming) {
+  const std::int64_t num_experts = own.num_experts;
   ParameterDescriptor router =
       matrix(naming, "mlp.router.weight", {num_experts, spec.hidden_size}, Component::kRouter, input_init(spec));
   router.tensor_gradient = TensorGradient::kPartial;
@@ -125,11 +136,12 @@ Descriptors router_parameters(const ModelSpec& spec, const MoeSpec& moe, const N
     bias.decay = Decay::kNo;
     return parameters.emplace_back(std::move(bias));
   };
-  if (moe.router.expert_bias == RouterSpec::ExpertBias::kOn) {
+  if (own.expert_bias == RouterSpec::ExpertBias::kOn) {
     ParameterDescriptor& bias = add_buffer("mlp.router.expert_bias");
     bias.hugging_face = {whole_rows(naming.hugging_face + "mlp.gate.e_score_correction_bias", bias)};
   }
-  if (moe.router.assignment == RouterSpec::Assignment::kQuantile) add_buffer("mlp.router.quantile_bias");
+  if (own.assignment == RouterSpec::Assignment::kQuantile) add_buffer("mlp.router.quantile_bias");
+  if (own.assignment == RouterSpec::Assignment::kByToken) parameters.push_back(token_experts(spec, own, naming));
   return parameters;
 }
 
@@ -143,7 +155,7 @@ Descriptors moe_parameters(const ModelSpec& spec, int layer) {
   PRIMUS_CHECK(spec.moe.has_value(), "layer {} is MoE in a model without experts", layer);
   const Naming naming = layer_naming(layer);
   const MoeSpec& moe = *spec.moe;
-  Descriptors parameters = router_parameters(spec, moe, naming);
+  Descriptors parameters = router_parameters(spec, spec.router(layer), naming);
   if (moe.latent) append(parameters, latent_parameters(spec, *moe.latent, naming));
   append(parameters, expert_parameters(spec, moe, naming));
   if (moe.shared_ffn_hidden_size == 0) return parameters;

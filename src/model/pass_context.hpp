@@ -123,10 +123,11 @@ class PassSublayer {
 
 std::unique_ptr<PassSublayer> gqa_pass(const ModelSpec& spec);
 std::unique_ptr<PassSublayer> mla_pass(const ModelSpec& spec, int layer);
+std::unique_ptr<PassSublayer> compressed_pass(const ModelSpec& spec, int layer);
 /// Of the layer's kind: nn::make_mixer's twin.
 std::unique_ptr<PassSublayer> mixer_pass(const ModelSpec& spec, int layer);
 std::unique_ptr<PassSublayer> dense_mlp_pass();
-std::unique_ptr<PassSublayer> moe_pass(const ModelSpec& spec);
+std::unique_ptr<PassSublayer> moe_pass(const ModelSpec& spec, int layer);
 
 /// An MLP whose pre-activation lies in a slot: the dense one, and the shared experts.
 struct PassMlp {
@@ -143,7 +144,8 @@ struct PassMlp {
 PassTensor reordered(const PassContext& pass, const PassTensor& pre, std::int64_t width, std::int64_t block);
 
 /// The router of an MoE layer. backward returns what the weight gradients read.
-void router_forward(const PassContext& pass, const PassTensor& x_TH, PassSaved& saved, PassMode mode);
+void router_forward(const PassContext& pass, const RouterSpec& router, const PassTensor& x_TH, PassSaved& saved,
+                    PassMode mode);
 std::vector<PassTensor> router_backward(const PassContext& pass, const PassTensor& x_TH, PassSaved& saved);
 void router_weight_gradients(const PassContext& pass);
 

@@ -35,7 +35,8 @@ PassIndexer::Made PassIndexer::heads(const PassContext& pass, std::int64_t rows)
 
 void PassIndexer::select(const PassContext& pass, std::int64_t rows) const {
   const Made made = heads(pass, rows);
-  pass.ledger.scratch(pass.scratch.indexer_choice(sizes(pass, rows), pass.policy.statistics));
+  pass.ledger.scratch(
+      pass.scratch.indexer_choice(sizes(pass, rows), rows / pass.batch.num_sequences, pass.policy.statistics));
 }
 
 std::vector<PassTensor> PassIndexer::teach(const PassContext& pass, std::int64_t rows) const {
@@ -45,7 +46,8 @@ std::vector<PassTensor> PassIndexer::teach(const PassContext& pass, std::int64_t
   const PassTensor dnormed = ledger.like(made.normed);
   const PassTensor dweight = ledger.like(made.weight);
   const PassTensor loss_T = ledger.tensor(rows, pass.policy.statistics);
-  pass.ledger.scratch(pass.scratch.indexer_loss(sizes(pass, rows), query_dim_, pass.policy.statistics));
+  pass.ledger.scratch(pass.scratch.indexer_loss(sizes(pass, rows), rows / pass.batch.num_sequences, query_dim_,
+                                                pass.policy.statistics));
   {
     const PassTensor sum = ledger.tensor(1, DType::kFloat64);
     ledger.convert_briefly(rows, pass.policy.statistics, DType::kFloat64);

@@ -15,9 +15,9 @@ PassTensor hidden_of(const PassContext& pass, std::int64_t rows) {
   return pass.ledger.tensor(rows * pass.spec.hidden_size, pass.activations());
 }
 
-std::unique_ptr<PassSublayer> mlp_of(const ModelSpec& spec, const SavedDeclaration& declared) {
+std::unique_ptr<PassSublayer> mlp_of(const ModelSpec& spec, int layer, const SavedDeclaration& declared) {
   const bool is_dense = declared.children.at(LayerSlot::kMlp).tensors.size() == 1;
-  return is_dense ? dense_mlp_pass() : moe_pass(spec);
+  return is_dense ? dense_mlp_pass() : moe_pass(spec, layer);
 }
 
 /// x times a number.
@@ -48,7 +48,7 @@ LayerPass::LayerPass(const ModelSpec& spec, int layer, const SavedDeclaration& d
     : attention_{LayerSlot::kInput,       LayerSlot::kInputRstd, LayerSlot::kInputMix,
                  LayerSlot::kMixerOutput, LayerSlot::kMixer,     mixer_pass(spec, layer)},
       mlp_{LayerSlot::kMiddle,    LayerSlot::kMiddleRstd, LayerSlot::kMiddleMix,
-           LayerSlot::kMlpOutput, LayerSlot::kMlp,        mlp_of(spec, declared)} {}
+           LayerSlot::kMlpOutput, LayerSlot::kMlp,        mlp_of(spec, layer, declared)} {}
 
 PassTensor LayerPass::read(const PassContext& pass, const Half& half, PassSaved& saved) {
   const PassTensor& input = saved.at(half.input_slot);
@@ -237,7 +237,8 @@ PassTensor OutputPass::backward(const PassContext& pass, const PassTensor&, Pass
 MtpPass::MtpPass(const ModelSpec& spec, LossFusion fusion, int depth, const SavedDeclaration& declared)
     : detached_(spec.mtp_variant.detached),
       has_loss_(Part::kAbsent),
-      layer_(spec, static_cast<int>(spec.num_layers()) + depth, declared.children.at(MtpSlot::kLayer)),
+      layer_(spec, static_cast<int>(spec.num_layers()) + spec.parameter_depth(depth),
+             declared.children.at(MtpSlot::kLayer)),
       output_(fusion, detached_ == Part::kPresent ? OutputPass::Training::kFrozen : OutputPass::Training::kTrained) {
   const SavedDeclaration& output = declared.children.at(MtpSlot::kOutput);
   for (const int slot : {OutputSlot::kHiddenGradient, OutputSlot::kLogits}) {

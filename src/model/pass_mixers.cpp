@@ -291,6 +291,8 @@ std::unique_ptr<PassSublayer> mixer_pass(const ModelSpec& spec, int layer) {
       return std::make_unique<GatedDeltaPass>(spec);
     case MixerKind::kKimiDelta:
       return std::make_unique<KimiDeltaPass>(spec);
+    case MixerKind::kCompressed:
+      return compressed_pass(spec, layer);
     case MixerKind::kUnknown:
       break;
   }

@@ -9,8 +9,10 @@ using Slot = MoeSlot;
 
 class MoePass final : public PassSublayer {
  public:
-  explicit MoePass(const ModelSpec& spec)
-      : moe_(*spec.moe), shared_{.slot = Slot::kSharedPreActivation, .interleave = spec.moe->shared_glu_interleave} {}
+  MoePass(const ModelSpec& spec, int layer)
+      : moe_(*spec.moe),
+        router_(spec.router(layer)),
+        shared_{.slot = Slot::kSharedPreActivation, .interleave = spec.moe->shared_glu_interleave} {}
 
   void forward(const PassContext& pass, const PassTensor& x_TH, PassSaved& saved, PassMode mode) const override {
     route(pass, x_TH, saved, mode);
@@ -80,8 +82,8 @@ class MoePass final : public PassSublayer {
         pass.scratch.grouped_backward({rows, inputs, outputs}, {pass.activations(), pass.activations()}));
   }
 
-  static void route(const PassContext& pass, const PassTensor& x_TH, PassSaved& saved, PassMode mode) {
-    router_forward(pass, x_TH, saved, mode);
+  void route(const PassContext& pass, const PassTensor& x_TH, PassSaved& saved, PassMode mode) const {
+    router_forward(pass, router_, x_TH, saved, mode);
     for (const int slot : {Slot::kOffsets, Slot::kRowOf, Slot::kSlotOf}) saved.allocate(slot);
   }
 
@@ -243,13 +245,14 @@ class MoePass final : public PassSublayer {
   }
 
   const MoeSpec& moe_;
+  RouterSpec router_;
   PassMlp shared_;
 };
 
 }  // namespace
 
-std::unique_ptr<PassSublayer> moe_pass(const ModelSpec& spec) {
-  return std::make_unique<MoePass>(spec);
+std::unique_ptr<PassSublayer> moe_pass(const ModelSpec& spec, int layer) {
+  return std::make_unique<MoePass>(spec, layer);
 }
 
 }  // namespace primus::model

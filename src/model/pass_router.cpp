@@ -48,14 +48,21 @@ void logits(const PassContext& pass, const PassTensor& x_TH) {
   if (pass.spec.linear_bias == Part::kPresent) pass.read_parameter(router.num_experts, pass.policy.router);
 }
 
+/// The tokens' rows of a table of experts, which is in the router's type.
+PassTensor chosen(const PassContext& pass, const PassSaved& saved) {
+  const std::int64_t num_choices = saved.declared(Slot::kIndex).num_elements();
+  const PassTensor rows = pass.ledger.tensor(num_choices, pass.policy.router);
+  return pass.ledger.converted(rows, DType::kInt32);
+}
+
 bool has_quantile(const RouterSpec& router) {
   return router.assignment == RouterSpec::Assignment::kQuantile;
 }
 
 }  // namespace
 
-void router_forward(const PassContext& pass, const PassTensor& x_TH, PassSaved& saved, PassMode mode) {
-  const RouterSpec& router = pass.spec.moe->router;
+void router_forward(const PassContext& pass, const RouterSpec& router, const PassTensor& x_TH, PassSaved& saved,
+                    PassMode mode) {
   PassLedger& ledger = pass.ledger;
   saved.allocate(Slot::kLogits);
   logits(pass, x_TH);
@@ -63,6 +70,8 @@ void router_forward(const PassContext& pass, const PassTensor& x_TH, PassSaved& 
   saved.allocate(Slot::kProb);
   const PassTensor num_tokens_E = ledger.tensor(router.num_experts, DType::kInt32);
   const PassTensor losses = ledger.tensor(kNumLosses, pass.policy.router);
+  PassTensor chosen_TK;
+  if (router.assignment == RouterSpec::Assignment::kByToken) chosen_TK = chosen(pass, saved);
   if (router.losses.has_balance()) saved.allocate(Slot::kSlope);
   PassTensor num_balance_E;
   if (router.losses.global_aux != 0.0) num_balance_E = ledger.tensor(router.num_experts, DType::kInt32);

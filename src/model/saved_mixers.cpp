@@ -84,6 +84,36 @@ SavedDeclaration short_convolution_saved(const ModelSpec& spec, const NumericPol
           {}};
 }
 
+SavedDeclaration compressed_attention_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                            int layer, const Sharding& sharding) {
+  const CompressedAttentionSpec& attention = spec.compressed;
+  const auto [inside, between] = local_tokens(batch, sharding);
+  const std::int64_t positions = share(batch.seq_length, sharding.context);
+  const auto category = SavedCategory::kAttention;
+  const std::int64_t heads = share(attention.num_heads, sharding.tensor);
+  const std::int64_t ratio = attention.ratio(layer);
+  const std::int64_t compressed = ratio == 0 ? 0 : 2 * attention.key_width(layer, attention.head_dim);
+  const std::int64_t entries = ratio == 0 ? 0 : batch.seq_length / ratio;
+  constexpr std::int64_t kEntriesPerWord = 32;
+  const std::int64_t words = (entries + kEntriesPerWord - 1) / kEntriesPerWord;
+  return {{{"query_down", {between, attention.q_lora_rank}, policy.activations, category},
+           {"query_down_rstd", {statistics_of(spec, between)}, policy.statistics, category},
+           {"query_up", {inside, heads, attention.head_dim}, policy.activations, category},
+           {"query_rstd", {inside, heads}, policy.statistics, category},
+           {"kv", {inside, 1, attention.head_dim}, policy.activations, category},
+           {"kv_rstd", {statistics_of(spec, inside)}, policy.statistics, category},
+           {"key_gate", {inside, compressed}, policy.activations, category},
+           {"context", {inside, heads, attention.head_dim}, policy.activations, category},
+           {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category},
+           {"selected",
+            {batch.num_sequences, attention.picks_entries(layer) ? positions : 0, words},
+            DType::kInt32,
+            category,
+            Lifetime::kPinned},
+           {"output_down", {inside, share(attention.output_width(), sharding.tensor)}, policy.activations, category}},
+          {}};
+}
+
 }  // namespace
 
 bool has_saved_tensors(MixerKind mixer) {
@@ -101,6 +131,8 @@ SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy,
       return gated_delta_saved(spec, policy, batch, sharding);
     case MixerKind::kKimiDelta:
       return kimi_delta_saved(spec, policy, batch, sharding);
+    case MixerKind::kCompressed:
+      return compressed_attention_saved(spec, policy, batch, layer, sharding);
     case MixerKind::kUnknown:
       break;
   }

@@ -65,7 +65,7 @@ SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& pol
       {}};
 }
 
-SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
                            const Sharding& sharding) {
   PRIMUS_CHECK(spec.moe.has_value(), "an MoE layer in a model without experts");
   const MoeSpec& moe = *spec.moe;
@@ -81,7 +81,7 @@ SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, B
       {{"logits", {tokens, moe.router.num_experts}, policy.router, router},
        {"index", {tokens, top_k}, DType::kInt32, router},
        {"prob", {tokens, top_k}, policy.router, router},
-       {"slope", {moe.router.num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
+       {"slope", {spec.router(layer).num_slopes(batch.num_sequences), moe.router.num_experts}, policy.router, router},
        {"offsets", {moe.router.num_experts + 1}, DType::kInt32, router},
        {"row_of", {tokens, top_k}, DType::kInt32, router},
        {"slot_of", {moe.router.num_expert_rows(tokens)}, DType::kInt32, router},
@@ -122,7 +122,7 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
                          {"mlp_output", {connected, spec.hidden_size}, policy.activations, residual}};
   declaration.children = {
       mixer_saved(spec, policy, batch, layer, sharding),
-      is_moe ? moe_saved(spec, policy, batch, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
+      is_moe ? moe_saved(spec, policy, batch, layer, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
   return declaration;
 }
 
@@ -148,8 +148,9 @@ SavedDeclaration mtp_saved(const ModelSpec& spec, const NumericPolicy& policy, B
   SavedDeclaration declaration;
   declaration.tensors = {{"embedding_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
                          {"hidden_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
-  declaration.children = {layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + depth, sharding),
-                          output_saved(spec, policy, batch, fusion, sharding)};
+  declaration.children = {
+      layer_saved(spec, policy, batch, static_cast<int>(spec.num_layers()) + spec.parameter_depth(depth), sharding),
+      output_saved(spec, policy, batch, fusion, sharding)};
   return declaration;
 }
 

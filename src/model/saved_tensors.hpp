@@ -83,6 +83,21 @@ struct KimiDeltaSlot {
 struct ShortConvolutionSlot {
   enum : int { kProjected };
 };
+struct CompressedSlot {
+  enum : int {
+    kQueryDown,
+    kQueryDownRstd,
+    kQueryUp,
+    kQueryRstd,
+    kKey,
+    kKeyRstd,
+    kKeyGate,
+    kContext,
+    kLogSumExp,
+    kSelected,
+    kOutputDown
+  };
+};
 struct MlpSlot {
   enum : int { kPreActivation };
 };
@@ -132,7 +147,7 @@ SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy,
                              const Sharding& sharding = {});
 SavedDeclaration dense_mlp_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
                                  const Sharding& sharding = {});
-SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+SavedDeclaration moe_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
                            const Sharding& sharding = {});
 SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch, int layer,
                              const Sharding& sharding = {});

@@ -27,9 +27,11 @@ struct StepContext {
   WeightGradTiming weight_grad = WeightGradTiming::kWithBackward;
   model::BatchShape batch;
   RopeTables rope;          // rows by position in a sequence, or one for each token of the micro-batch
+  RopeTables entry_rope;    // likewise, of layers whose keys are compressed; undefined: there are none
   Tensor first_key_BS;      // of packed documents: int32, the first token that each one sees; undefined: the sequence's
   double aux_scale = 1.0;   // d(step loss) / d(auxiliary loss of a micro-batch): loss_scale / number of micro-batches
   double loss_scale = 1.0;  // factor on every gradient of the step (half precision)
+  Tensor ids_T;             // int64, tokens: of layers that route by them. Undefined: there are none
   Tensor is_routed_T;       // bool; false: filling, which no router routes or counts. Undefined: there is none
   int repetition = 0;       // how often a layer that is applied several times a pass has been applied before
   std::int64_t first_token = 0;  // global index of the micro-batch's first token; with the seed, it keys randomness

@@ -1,5 +1,6 @@
 #include "nn/mixer.hpp"
 
+#include "nn/compressed_attention.hpp"
 #include "nn/gated_delta_net.hpp"
 #include "nn/gqa_attention.hpp"
 #include "nn/kimi_delta_attention.hpp"
@@ -28,6 +29,8 @@ std::unique_ptr<Sublayer> make_mixer(const model::ModelSpec& spec, int layer, Pa
       return std::make_unique<GatedDeltaNet>(spec, layer, parameters);
     case model::MixerKind::kKimiDelta:
       return std::make_unique<KimiDeltaAttention>(spec, layer, parameters);
+    case model::MixerKind::kCompressed:
+      return std::make_unique<CompressedAttention>(spec, layer, parameters);
     case model::MixerKind::kUnknown:
       break;
   }

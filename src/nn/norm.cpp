@@ -33,6 +33,14 @@ void Norm::forward(const Tensor& x, int statistics_slot, Saved& saved, Tensor& y
   y.copy_(wide);
 }
 
+Tensor Norm::forward(const Tensor& x, Tensor& y) const {
+  const std::int64_t rows = x.numel() / x.size(-1);
+  Tensor statistics =
+      at::empty({options_.num_statistics() * rows}, x.options().dtype(ops::accumulator_type(x.scalar_type())));
+  ops::norm_forward(x, values(x), options_, y, statistics);
+  return statistics;
+}
+
 void Norm::apply(const Tensor& x, const Tensor& statistics, Tensor& y) const {
   if (x.scalar_type() == y.scalar_type()) return ops::norm_apply(x, values(x), options_, statistics, y);
   Tensor wide = at::empty(x.sizes(), x.options());

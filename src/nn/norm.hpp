@@ -17,6 +17,8 @@ class Norm {
 
   /// y from x over its last axis, its statistics taken from `saved`, or made and left there.
   void forward(const Tensor& x, int statistics_slot, Saved& saved, Tensor& y) const;
+  /// y from x; returns the statistics.
+  Tensor forward(const Tensor& x, Tensor& y) const;
   /// y again.
   void apply(const Tensor& x, const Tensor& statistics, Tensor& y) const;
   /// dx (+)= d/dx; what the parameters' gradients get is added to them.

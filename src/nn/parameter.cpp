@@ -21,6 +21,35 @@ void fill(Tensor& weight, const Value& value_of_index) {
   });
 }
 
+/// The i-th number of a row is drawn among those that are left, and stepped past the smaller ones that are taken.
+void fill_distinct(const Philox& generator, std::int64_t high, Tensor& weight) {
+  const std::int64_t width = weight.size(1);
+  PRIMUS_CHECK(width <= high, "{} different numbers below {}", width, high);
+  const auto choice = [&](std::int64_t row) {
+    std::vector<std::int64_t> taken;  // in rising order
+    std::vector<std::int64_t> drawn;
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double unit = generator.uniform(static_cast<std::uint64_t>(row * width + i));
+      auto number = static_cast<std::int64_t>(unit * static_cast<double>(high - i));
+      auto place = taken.begin();
+      for (; place != taken.end() && *place <= number; ++place) ++number;
+      taken.insert(place, number);
+      drawn.push_back(number);
+    }
+    return drawn;
+  };
+  ops::dispatch_floating(weight.scalar_type(), "initialise", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* values = weight.data_ptr<T>();
+    for (std::int64_t row = 0; row < weight.size(0); ++row) {
+      const std::vector<std::int64_t> drawn = choice(row);
+      for (std::int64_t i = 0; i < width; ++i) {
+        values[row * width + i] = static_cast<T>(drawn[static_cast<std::size_t>(i)]);
+      }
+    }
+  });
+}
+
 void allocate_gradient(const Parameter& parameter, at::ScalarType type, Tensor& gradient) {
   const ops::MemoryScope scope(ops::MemoryTag::kMainGradients);
   gradient = at::empty(parameter.descriptor.shape, parameter.weight.options().dtype(type));
@@ -86,6 +115,8 @@ void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed
       });
       return;
     }
+    case model::InitKind::kDistinct:
+      return fill_distinct(Philox(seed, descriptor.name), static_cast<std::int64_t>(descriptor.init.high), weight);
     case model::InitKind::kNormal: {
       const Philox generator(seed, descriptor.name);
       const double std = descriptor.init.std;

@@ -91,6 +91,11 @@ RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at:
   return {cos_SP.to(options), sin_SP.to(options)};
 }
 
+RopeTables entry_rope_tables(const model::ModelSpec& spec, std::int64_t seq_length, at::TensorOptions options) {
+  if (spec.num_layers_of(model::MixerKind::kCompressed) == 0) return {};
+  return rope_tables(spec.compressed.entry_rope, seq_length, options);
+}
+
 double softmax_scale(const model::RopeSpec& rope, std::int64_t query_dim) {
   const double plain = 1.0 / std::sqrt(static_cast<double>(query_dim));
   if (rope.type != model::RopeType::kYarn) return plain;

@@ -12,6 +12,9 @@ std::vector<double> inverse_frequencies(const model::RopeSpec& rope);
 /// `options`: their element type and device.
 RopeTables rope_tables(const model::RopeSpec& rope, std::int64_t seq_length, at::TensorOptions options);
 
+/// The same of layers whose keys are compressed; undefined where the model has none.
+RopeTables entry_rope_tables(const model::ModelSpec& spec, std::int64_t seq_length, at::TensorOptions options);
+
 /// The tables' rows of these positions (int64), one a token of the micro-batch.
 RopeTables at_positions(const RopeTables& rope, const Tensor& positions_T);
 

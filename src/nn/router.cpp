@@ -45,7 +45,7 @@ Tensor matched(const Tensor& x, at::ScalarType dtype) {
 }  // namespace
 
 Router::Router(const model::ModelSpec& spec, const model::NumericPolicy& policy, int layer, ParameterStore& parameters)
-    : router_(spec.moe.value().router),
+    : router_(spec.router(layer)),
       layer_(layer),
       weight_(parameters.get(fmt::format("decoder.layers.{}.mlp.router.weight", layer))) {
   const auto find = [&](const char* part) {
@@ -58,6 +58,7 @@ Router::Router(const model::ModelSpec& spec, const model::NumericPolicy& policy,
     choice_bias_ = find("quantile_bias");
     quantile_sum_E_ = at::zeros({router_.num_experts}, router_values);
   }
+  if (router_.assignment == model::RouterSpec::Assignment::kByToken) token_experts_ = find("token_experts");
   if (router_.quantile_rule) {
     margins_EB_ = at::zeros({router_.num_experts, router_.quantile_rule->num_bins}, at::kLong);
     earlier_margins_EB_ = at::zeros_like(margins_EB_);
@@ -102,6 +103,8 @@ ops::RouterOptions Router::options(const StepContext& step) const {
       .num_sequences = step.batch.num_sequences};
   if (router_.balance == model::RouterSpec::Balance::kForced) {
     options.selection = ops::Selection::kForcedBalance;
+  } else if (chooses_by_token()) {
+    options.selection = ops::Selection::kGiven;
   } else if (router_.assignment == kSinkhorn) {
     set_sinkhorn(step.mode, options);
   } else if (router_.assignment == kQuantile) {
@@ -143,8 +146,16 @@ void Router::fill_with_random_logits(const StepContext& step, Tensor& logits_TE)
   ops::token_normal(noise("random_logits", step), favour_E, logits_TE);
 }
 
+bool Router::chooses_by_token() const {
+  return token_experts_ != nullptr && router_.balance != model::RouterSpec::Balance::kForced;
+}
+
 ops::RouterInput Router::router_input(const Tensor& logits_TE, const StepContext& step) {
   ops::RouterInput input{.logits_TE = logits_TE, .is_routed_T = step.is_routed_T};
+  if (chooses_by_token()) {
+    PRIMUS_CHECK(step.ids_T.defined(), "layer {} routes by tokens, and none are given", layer_);
+    input.chosen_TK = token_experts_->weight.index_select(0, step.ids_T).to(at::kInt);
+  }
   if (choice_bias_ != nullptr) input.bias_E = choice_bias_->weight;
   if (router_.losses.global_aux == 0.0 || step.mode == Mode::kEvaluation) return input;
   const std::pair pass{step.first_token, step.repetition};

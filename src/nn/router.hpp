@@ -51,6 +51,7 @@ class Router {
   /// The input that the logits are made of, in the type that the logits' product needs.
   Tensor input(const Tensor& x_TH, const StepContext& step) const;
   void fill_with_random_logits(const StepContext& step, Tensor& logits_TE) const;
+  bool chooses_by_token() const;
   ops::RouterInput router_input(const Tensor& logits_TE, const StepContext& step);
   void count(const ops::RouterOutput& output, const StepContext& step);
   std::int64_t num_beyond_capacity(const ops::RouterOutput& output) const;
@@ -63,8 +64,9 @@ class Router {
   model::RouterSpec router_;
   int layer_;
   Parameter& weight_;
-  Parameter* bias_ = nullptr;         // of the logits
-  Parameter* choice_bias_ = nullptr;  // of the choice alone: the expert bias, or the quantile
+  Parameter* bias_ = nullptr;           // of the logits
+  Parameter* choice_bias_ = nullptr;    // of the choice alone: the expert bias, or the quantile
+  Parameter* token_experts_ = nullptr;  // the choice of every token of the vocabulary
   RouterMetrics metrics_;
   Tensor quantile_sum_E_;  // of the step's micro-batches
   std::int64_t num_quantiles_ = 0;

@@ -204,7 +204,7 @@ MemoryInputs on_host(MemoryInputs inputs) {
 double counted_imbalance(const MemoryInputs& inputs) {
   if (!inputs.spec.moe) return 1.0;
   const auto rows = [&](const model::Sharding& sharding) {
-    const model::SavedDeclaration moe = model::moe_saved(inputs.spec, inputs.policy, inputs.micro_batch, sharding);
+    const model::SavedDeclaration moe = model::moe_saved(inputs.spec, inputs.policy, inputs.micro_batch, 0, sharding);
     return static_cast<double>(moe.tensors[model::MoeSlot::kPreActivation].shape[0]);
   };
   model::Sharding balanced = inputs.sharding.model;

@@ -140,7 +140,11 @@ Output pass(const model::ModelSpec& spec, const model::NumericPolicy& policy, nn
       .weight_grad = nn::WeightGradTiming::kWithBackward,
       .batch = tokens.batch,
       .rope = nn::rope_tables(spec.rope, tokens.batch.seq_length,
-                              at::TensorOptions(ops::to_aten(policy.statistics)).device(parameters.device()))};
+                              at::TensorOptions(ops::to_aten(policy.statistics)).device(parameters.device())),
+      .entry_rope =
+          nn::entry_rope_tables(spec, tokens.batch.seq_length,
+                                at::TensorOptions(ops::to_aten(policy.statistics)).device(parameters.device())),
+      .ids_T = tokens.ids_T};
   nn::Saved saved(model::model_saved(spec, policy, tokens.batch, kFusion), parameters.device());
   const nn::MicroBatchInput input{.ids_T = tokens.ids_T, .loss = tokens.loss};
   parameters.begin_gradients(nn::GradientMemory::kResident);

@@ -89,6 +89,22 @@ void delta_rules(Combination& setup) {
   std::get<model::MlaSpec>(setup.spec.attention).output_gate = model::Part::kPresent;
 }
 
+/// The first two of four layers with entries, of which one picks them and routes by token.
+void compressed(Combination& setup) {
+  setup.spec.compressed = {.num_heads = 4,
+                           .head_dim = 8,
+                           .q_lora_rank = 5,
+                           .output_groups = 2,
+                           .output_rank = 3,
+                           .window = 4,
+                           .sinks = model::Part::kPresent,
+                           .ratios = {3, 4, 0, 0},
+                           .entry_rope = {.type = model::RopeType::kRope, .rotary_dim = 6, .base = 40000.0},
+                           .indexer = {.num_heads = 2, .head_dim = 6, .top_k = 2, .loss_coefficient = 0.3}};
+  setup.spec.mixers[0] = setup.spec.mixers[1] = model::MixerKind::kCompressed;
+  setup.spec.num_hash_layers = 2;
+}
+
 void decorate(Combination& setup) {
   auto& spec = std::get<model::GqaSpec>(setup.spec.attention);
   spec.qk_norms = spec.qkv_bias = spec.output_gate = model::Part::kPresent;
@@ -149,8 +165,8 @@ const std::vector<Dimension>& table() {
           {"mha, window, sinks", [](Combination& s) { gqa(s, 4); s.spec.windows = {3, 0, 3, 0}; s.spec.sinks = model::Part::kPresent; }},
           {"gqa, norms without weights, zero sink, learnt positions", [](Combination& s) { gqa(s, 2); std::get<model::GqaSpec>(s.spec.attention).qk_unit_norms = model::Part::kPresent;
               s.spec.zero_sink = model::Part::kPresent; s.spec.num_learned_positions = 13; }},
-          {"gqa beside short convolutions", [](Combination& s) { gqa(s, 2); s.spec.short_convolution = {.kernel_size = 3};
-              mixers(s, model::MixerKind::kShortConvolution); }},
+          {"gqa beside short convolutions and compressed attention, experts by token", [](Combination& s) { gqa(s, 2);
+              s.spec.short_convolution = {.kernel_size = 3}; mixers(s, model::MixerKind::kShortConvolution); compressed(s); }},
           {"gated mla beside delta nets and delta attention", [](Combination& s) { mla(s, 5); delta_rules(s); }},
           {"mla, picked keys", [](Combination& s) { sparse(s, 4); }},
           {"mla, choices of keys that layers share", [](Combination& s) { sparse(s, 6); std::get<model::MlaSpec>(s.spec.attention).indexer->sparse_loss = model::Part::kPresent;

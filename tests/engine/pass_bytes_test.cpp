@@ -41,7 +41,8 @@ class PassRun {
         rig.cut(random_data(c.spec, c.step.micro_batch, generator), c.step.micro_batch.num_sequences);
     nn::add_depths(input, c.step.micro_batch, c.spec.num_mtp_layers, c.spec.mtp_loss_scale);
     const nn::StepContext step{.batch = c.step.micro_batch,
-                               .rope = nn::rope_tables(c.spec.rope, c.step.micro_batch.seq_length, at::kFloat)};
+                               .rope = nn::rope_tables(c.spec.rope, c.step.micro_batch.seq_length, at::kFloat),
+                               .entry_rope = nn::entry_rope_tables(c.spec, c.step.micro_batch.seq_length, at::kFloat)};
     nn::Saved saved(declaration);
     const ops::MemoryReport before = ops::memory_report();
     ops::reset_peak();
@@ -188,6 +189,14 @@ void use_mla(Configuration& c) {
 void use_short_convolutions(Configuration& c) {
   c.spec.short_convolution = {.kernel_size = 3, .bias = model::Part::kPresent};
   c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kShortConvolution);
+}
+
+void use_compressed_attention(Configuration& c) {
+  std::mt19937_64 generator(2);
+  randomise_compressed_attention(c.spec, generator);
+  c.spec.compressed.ratios = {4, 0, 3};
+  c.spec.compressed.indexer.loss_coefficient = 0.3;
+  c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kCompressed);
 }
 
 void use_delta_nets(Configuration& c) {
@@ -567,6 +576,11 @@ TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
        {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); }, +[](Configuration& c) { use_half_precision(c); },
         +[](Configuration& c) { use_indexer(c); }, +[](Configuration& c) { use_short_convolutions(c); },
         +[](Configuration& c) { use_delta_nets(c); }, +[](Configuration& c) { use_delta_attention(c); },
+        +[](Configuration& c) { use_compressed_attention(c); },
+        +[](Configuration& c) {
+          use_half_precision(c);
+          use_compressed_attention(c);
+        },
         +[](Configuration& c) {
           use_half_precision(c);
           use_delta_nets(c);

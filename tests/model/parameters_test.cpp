@@ -43,8 +43,30 @@ TEST(ParametersTest, MultiTokenPredictionOfDeepSeekV3) {
   EXPECT_EQ(count_mtp_parameters(spec), 682'636'472'320 - 671'026'404'352 + 256);
 }
 
+/// Part by part as in transformers' models of the same sizes; beside them biases of experts, where they steer, and
+/// tables of experts.
+TEST(ParametersTest, PartsOfDeepSeekV4) {
+  struct Parts {
+    const char* preset;
+    std::int64_t attention, gates, biases, experts, shared, norms;
+  };
+  constexpr std::int64_t kTables = 3 * 129'280 * 6;
+  for (const Parts& parts :
+       {Parts{"deepseek_v4_flash", 5'086'317'888, 45'088'768, 40 * 256, 277'025'390'592, 1'082'130'432, 356'352},
+        Parts{"deepseek_v4_pro", 19'465'103'232, 167'903'232, 58 * 384, 1'547'396'186'112, 4'029'677'568, 881'664}}) {
+    const ParameterCount count = count_parameters(preset_spec(parts.preset));
+    const auto of = [&](Component component) { return count.by_component[static_cast<int>(component)]; };
+    EXPECT_EQ(of(Component::kAttention), parts.attention) << parts.preset;
+    EXPECT_EQ(of(Component::kRouter), parts.gates + parts.biases + kTables) << parts.preset;
+    EXPECT_EQ(of(Component::kExperts), parts.experts) << parts.preset;
+    EXPECT_EQ(of(Component::kSharedExperts), parts.shared) << parts.preset;
+    EXPECT_EQ(of(Component::kNorm), parts.norms) << parts.preset;
+  }
+}
+
 TEST(ParametersTest, ListAndCountAgree) {
-  for (const char* preset : {"deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "deepseek_v2_tiny"}) {
+  for (const char* preset :
+       {"deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "deepseek_v2_tiny", "deepseek_v4_flash"}) {
     const ModelSpec spec = preset_spec(preset);
     std::int64_t total = 0;
     std::set<std::string> names;

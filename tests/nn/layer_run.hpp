@@ -18,8 +18,15 @@ inline nn::StepContext step_context(const model::ModelSpec& spec, model::BatchSh
                                     const PackedDocuments& packed, at::ScalarType dtype, nn::WeightGradTiming timing) {
   nn::StepContext step{.weight_grad = timing, .batch = batch};
   step.rope = nn::rope_tables(spec.rope, batch.seq_length, dtype);
-  if (packed.position_BS.defined()) step.rope = nn::at_positions(step.rope, packed.position_BS.flatten());
+  step.entry_rope = nn::entry_rope_tables(spec, batch.seq_length, dtype);
+  if (packed.position_BS.defined()) {
+    step.rope = nn::at_positions(step.rope, packed.position_BS.flatten());
+    if (step.entry_rope.cos_SP.defined()) {
+      step.entry_rope = nn::at_positions(step.entry_rope, packed.position_BS.flatten());
+    }
+  }
   step.first_key_BS = packed.first_key_BS;
+  step.ids_T = packed.ids_T;
   step.aux_scale = 0.5;
   return step;
 }
@@ -29,11 +36,13 @@ struct LayerRun {
   std::unique_ptr<nn::ParameterStore> store;
 };
 
-/// Weights that are not what initialisation makes of them: norms around one, biases and sinks that matter.
+/// Weights that are not what initialisation makes of them: norms around one, biases and sinks that matter. Tables of
+/// experts stay.
 inline void disturb(nn::ParameterStore& store, std::uint64_t seed) {
   std::mt19937_64 generator(seed);
   for (const auto& parameter : store.all()) {
-    if (parameter->descriptor.init.kind == model::InitKind::kNormal) continue;
+    const model::InitKind init = parameter->descriptor.init.kind;
+    if (init == model::InitKind::kNormal || init == model::InitKind::kDistinct) continue;
     parameter->weight.add_(random_normal(parameter->descriptor.shape, parameter->weight.scalar_type(), generator, 0.3));
   }
 }

@@ -150,7 +150,7 @@ TEST(LayersFixedTest, AllTokensToOneExpert) {
       router.mul_(0.01);
       router.select(1, 0).copy_(at::ones({7}, dtype).cumsum(0, dtype));  // expert 6 first, then 5, 4
       nn::Moe moe(spec, policy, 1, store);
-      nn::Saved saved(model::moe_saved(spec, policy, batch));
+      nn::Saved saved(model::moe_saved(spec, policy, batch, 1));
       const nn::StepContext step = context(spec, batch, dtype, nn::WeightGradTiming::kWithBackward);
       Tensor y = at::zeros({batch.num_tokens(), spec.hidden_size}, dtype);
       moe.forward(x, saved, step, y);

@@ -6,9 +6,40 @@
 
 namespace primus::test {
 
-/// The kinds of which a layer is built, attention apart.
+/// The kinds of which a layer is built, the attention of ModelSpec::attention apart.
 inline constexpr std::array kBuiltMixers = {model::MixerKind::kShortConvolution, model::MixerKind::kGatedDelta,
-                                            model::MixerKind::kKimiDelta};
+                                            model::MixerKind::kCompressed, model::MixerKind::kKimiDelta};
+
+/// Compressed attention of random sizes, each layer and prediction depth with a ratio of its own.
+inline void randomise_compressed_attention(model::ModelSpec& spec, std::mt19937_64& generator) {
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
+  };
+  // A context is turned back by the tables that turned its values: they must not scale.
+  spec.rope.mscale = spec.rope.mscale_all_dim;
+  model::CompressedAttentionSpec& attention = spec.compressed;
+  attention.output_groups = pick(1, 3);
+  attention.num_heads = attention.output_groups * pick(1, 2);
+  attention.head_dim = spec.rope.rotary_dim + pick(0, 5);
+  attention.q_lora_rank = pick(2, 9);
+  attention.output_rank = pick(1, 5);
+  attention.window = pick(0, 6);
+  attention.sinks = pick(0, 3) == 0 ? model::Part::kAbsent : model::Part::kPresent;
+  attention.ratios.clear();
+  for (std::int64_t layer = 0; layer < spec.num_layers() + spec.num_mtp_layers; ++layer) {
+    attention.ratios.push_back(std::array<std::int64_t, 5>{0, 4, 4, 2, 7}[static_cast<std::size_t>(pick(0, 4))]);
+  }
+  attention.entry_rope = {.type = pick(0, 1) == 0 ? model::RopeType::kRope : model::RopeType::kYarn,
+                          .rotary_dim = spec.rope.rotary_dim,
+                          .base = 40000.0,
+                          .scaling_factor = 4.0,
+                          .original_max_position = 32,
+                          .mscale_all_dim = 1.0};
+  attention.indexer = {.num_heads = pick(1, 4),
+                       .head_dim = spec.rope.rotary_dim + pick(0, 4),
+                       .top_k = pick(1, 4),
+                       .loss_coefficient = pick(0, 2) == 0 ? 0.0 : 0.4};
+}
 
 /// Gives each layer one of the kinds at random, and the kinds random sizes. Attention is dense: no model has sparse
 /// attention beside other mixers.
@@ -37,6 +68,7 @@ inline void randomise_mixers(model::ModelSpec& spec, std::uint64_t seed) {
   if (draw(0, 1) == 1) spec.kimi_delta.lowest_decay = draw(0, 1) == 0 ? -5.0 : -0.7;
   if (draw(0, 1) == 1) spec.kimi_delta.full_rank_gate = model::Part::kPresent;
   spec.kimi_delta.chunk_size = draw(0, 1) == 0 ? 64 : draw(1, 9);
+  randomise_compressed_attention(spec, generator);
   if (auto* mla = std::get_if<model::MlaSpec>(&spec.attention)) mla->indexer.reset();
   spec.choosing_layers.clear();
   spec.mixers.clear();

@@ -44,7 +44,7 @@ struct Rig {
   }
 
   Tensor forward(const Tensor& x) {
-    saved = std::make_unique<nn::Saved>(model::moe_saved(spec, policy, batch));
+    saved = std::make_unique<nn::Saved>(model::moe_saved(spec, policy, batch, 1));
     Tensor y = at::zeros_like(x);
     moe.forward(x, *saved, step, y);
     return y;
@@ -205,7 +205,7 @@ TEST_P(MoeTest, HeldBytesAreTheDeclaredOnes) {
   Rig rig(spec, policy, batch, seed());
   const Tensor x = random_normal({22, spec.hidden_size}, ops::to_aten(policy.activations), generator);
   const Tensor dy = random_normal({22, spec.hidden_size}, ops::to_aten(policy.activations), generator);
-  const model::SavedDeclaration declaration = model::moe_saved(spec, policy, batch);
+  const model::SavedDeclaration declaration = model::moe_saved(spec, policy, batch, 1);
   const ops::MemoryReport before = ops::memory_report();
   {
     const Tensor y = rig.forward(x);
@@ -234,7 +234,7 @@ TEST_P(MoeTest, RecomputeGivesTheSameBitsAndCountsNothing) {
   std::vector<std::vector<Tensor>> kept;
   const auto saved_tensors = [&] {
     std::vector<Tensor> tensors;
-    const auto& declared = model::moe_saved(spec, rig.policy, batch).tensors;
+    const auto& declared = model::moe_saved(spec, rig.policy, batch, 1).tensors;
     for (int slot = 0; slot < std::ssize(declared); ++slot) {
       if (declared[static_cast<std::size_t>(slot)].num_elements() > 0) tensors.push_back(rig.saved->at(slot).clone());
     }
@@ -263,7 +263,54 @@ TEST_P(MoeTest, RecomputeGivesTheSameBitsAndCountsNothing) {
   EXPECT_TRUE(at::equal(losses, rig.moe.metrics().loss_4));
 }
 
+/// Experts by the token's id, weighed by the router: whatever else the model's other layers choose by.
+TEST_P(MoeTest, ChoicesByTokenMatchAutogradAndHoldWhatTheyDeclare) {
+  std::mt19937_64 generator(seed());
+  model::ModelSpec spec = this->spec();
+  spec.num_hash_layers = 2;
+  const model::BatchShape batch = random_batch(seed());
+  const Tensor ids = random_int({batch.num_tokens()}, at::kLong, 0, spec.vocab_size, generator);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    Rig rig(spec, policy_of(dtype), batch, seed());
+    rig.step.ids_T = ids;
+    const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, dtype, generator);
+    const Tensor dy = random_normal({batch.num_tokens(), spec.hidden_size}, dtype, generator);
+    expect_autograd(rig, x, dy, {.ids_T = ids}, tolerance(dtype));
+    const std::int64_t before = ops::memory_report().total_bytes;
+    const Tensor y = rig.forward(x);
+    EXPECT_EQ(ops::memory_report().total_bytes - before,
+              model::moe_saved(spec, rig.policy, batch, 1).size_bytes() + y.numel() * y.element_size());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, MoeTest, ::testing::Range(0, 24));
+
+/// Each token has as many different experts as are chosen, every expert its share of the tokens, and another layer
+/// other ones.
+TEST(MoeFixedTest, TablesOfExpertsSpreadTheTokens) {
+  model::ModelSpec spec = random_spec(902);
+  spec.vocab_size = 4000;
+  spec.moe->router.num_experts = 10;
+  spec.moe->router.top_k = 3;
+  spec.layers = {model::LayerKind::kMoe, model::LayerKind::kMoe, model::LayerKind::kMoe};
+  spec.num_hash_layers = 2;
+  nn::ParameterStore store(model::model_parameters(spec), {}, 4);
+  const auto table = [&](int layer) {
+    return store.get(fmt::format("decoder.layers.{}.mlp.router.token_experts", layer)).weight;
+  };
+  const Tensor experts_VK = table(0).to(at::kLong);
+  const Tensor used_VE = at::zeros({spec.vocab_size, 10}, at::kDouble).scatter(1, experts_VK, 1.0);
+  EXPECT_TRUE(used_VE.sum(1).eq(3.0).all().item<bool>());
+  for (int k = 0; k < 3; ++k) {
+    const Tensor share_E = at::zeros({spec.vocab_size, 10}, at::kDouble).scatter(1, experts_VK.narrow(1, k, 1), 1.0);
+    EXPECT_LT(share_E.sum(0).sub(400.0).abs().max().item<double>(), 80.0) << "choice " << k;  // 4 deviations
+  }
+  EXPECT_GT(table(0).ne(table(1)).sum().item<std::int64_t>(), spec.vocab_size);
+  EXPECT_FALSE(table(0).requires_grad());
+  for (const auto& parameter : store.all()) {
+    EXPECT_EQ(parameter->descriptor.name.find("layers.2.mlp.router.token_experts"), std::string::npos);
+  }
+}
 
 model::ModelSpec small_spec() {
   model::ModelSpec spec = random_spec(901);

@@ -157,7 +157,9 @@ TEST_P(RecomputeTest, HeldBytesAreTheDeclaredOnesAfterForwardAndAtThePeak) {
       model::mark_recomputed(spec, c.recompute, declaration);
       std::vector<nn::MicroBatchInput> micro_batches = rig.cut(data, batch.num_sequences);
       nn::add_depths(micro_batches, batch, spec.num_mtp_layers, spec.mtp_loss_scale);
-      const nn::StepContext step{.batch = batch, .rope = nn::rope_tables(spec.rope, batch.seq_length, at::kFloat)};
+      const nn::StepContext step{.batch = batch,
+                                 .rope = nn::rope_tables(spec.rope, batch.seq_length, at::kFloat),
+                                 .entry_rope = nn::entry_rope_tables(spec, batch.seq_length, at::kFloat)};
       const model::NumericPolicy policy;
       const model::MicroBatchPeaks peaks = model::pass_peaks(
           {.spec = spec, .policy = policy, .batch = batch, .fusion = fusion, .content = model::whole_model(spec)},

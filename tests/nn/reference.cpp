@@ -401,6 +401,11 @@ Tensor reference_norm(const Tensor& x, const ModelSpec& spec, const ReferencePar
   return normalise(x, spec, p, name);
 }
 
+Tensor reference_turned(const Tensor& x_BNAP, const Tensor& position_BN, const model::RopeSpec& rope,
+                        bool interleaved) {
+  return rotated(x_BNAP, position_BN, rotary(rope), interleaved);
+}
+
 Tensor reference_attention(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                            Tensor* aux_loss, const PackedDocuments& packed) {
   const Documents documents = documents_of(x_BSH, packed);
@@ -421,6 +426,8 @@ Tensor reference_mixer(const Tensor& x_BSH, const ModelSpec& spec, int layer, co
       return reference_gated_delta(x_BSH, spec, layer, p, packed);
     case model::MixerKind::kKimiDelta:
       return reference_kimi_delta(x_BSH, spec, layer, p, packed);
+    case model::MixerKind::kCompressed:
+      return reference_compressed_attention(x_BSH, spec, layer, p, aux_loss, packed);
     case model::MixerKind::kUnknown:
       break;
   }
@@ -455,7 +462,7 @@ Tensor reference_layer(const Tensor& x_BSC, const ModelSpec& spec, int layer, co
   const Tensor middle =
       joined(x_BSC, normed, reference_mixer(normed, spec, layer, p, aux_loss, packed), "self_attention.dropout");
   const Tensor middle_normed = normalise(middle, spec, p, layer_part(layer, "pre_mlp_layernorm"));
-  const ReferenceBlock block = reference_mlp(middle_normed, spec, layer, p);
+  const ReferenceBlock block = reference_mlp(middle_normed, spec, layer, p, {.ids_T = packed.ids_T});
   if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;
   return joined(middle, middle_normed, block.y_BSH, "mlp.dropout");
 }
@@ -530,6 +537,7 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
   Tensor hidden_BSS;
   PackedDocuments shared = packed;
   shared.hidden_BSS = &hidden_BSS;
+  shared.ids_T = ids_BS.flatten();
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
     x = reference_layer(x, spec, layer, p, &result.aux_loss, shared);
   }

@@ -29,6 +29,7 @@ struct PackedDocuments {
   int repetition = 0;  // of a layer that has been applied before
   /// Sparse attention: which keys the last choice hides, bool [B, S, S]; a layer without an indexer reads it.
   Tensor* hidden_BSS = nullptr;
+  Tensor ids_T = {};  // tokens, of layers that route by them
 };
 
 /// The model's norm `name` (without ".weight") of x.
@@ -45,6 +46,7 @@ struct ReferenceRouting {
   Tensor is_routed_T;      // bool
   Tensor earlier_count_E;  // for the global loss: counts of the step's earlier micro-batches, added up
   std::int64_t num_earlier = 0;
+  Tensor ids_T = {};  // tokens, of layers that route by them
 };
 
 /// Output and losses (coefficients included) of a dense or MoE block on the normed input x_BSH. In reference_mlp.cpp.
@@ -67,6 +69,13 @@ Tensor reference_kimi_delta(const Tensor& x_BSH, const model::ModelSpec& spec, i
 /// The same of LFM2's convolution. In reference_linear.cpp.
 Tensor reference_short_convolution(const Tensor& x_BSH, const model::ModelSpec& spec, int layer,
                                    const ReferenceParameters& p, const PackedDocuments& packed);
+
+/// x [B, N, A, P] turned by position [B, N] (fp64); `interleaved` pairs (2i, 2i+1), else (i, i + P/2).
+Tensor reference_turned(const Tensor& x_BNAP, const Tensor& position_BN, const model::RopeSpec& rope, bool interleaved);
+
+/// The same of DeepSeek-V4's attention; an indexer's loss is added to `aux_loss`. In reference_compressed.cpp.
+Tensor reference_compressed_attention(const Tensor& x_BSH, const model::ModelSpec& spec, int layer,
+                                      const ReferenceParameters& p, Tensor* aux_loss, const PackedDocuments& packed);
 
 /// The same of whatever mixes the layer's tokens.
 Tensor reference_mixer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,

@@ -125,6 +125,12 @@ Tensor choices(const Tensor& logits, const RouterSpec& router, const Mlp& parame
   return top_k_mask(values, router.top_k);
 }
 
+/// The same where a table lists the experts of each token.
+Tensor listed(const Mlp& parameters, const Tensor& ids_T, const Tensor& logits) {
+  const Tensor experts_TK = parameters.at("router.token_experts").detach().index_select(0, ids_T).to(at::kLong);
+  return at::zeros_like(logits.detach()).scatter(-1, experts_TK, 1.0);
+}
+
 /// Probabilities of the chosen, [T, E], before any is dropped.
 Tensor gates_of(const Tensor& logits, const Tensor& chosen, const RouterSpec& router) {
   Tensor gates = scores_of(logits, router) * chosen;
@@ -191,7 +197,7 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int lay
     return {named_mlp(x_BSH, spec, parameters, "", 0), {}, {}};
   }
   const model::MoeSpec& moe = *spec.moe;
-  const RouterSpec& router = moe.router;
+  const RouterSpec router = spec.router(layer);
   const bool has_bias = spec.linear_bias == model::Part::kPresent;
   const Tensor x = x_BSH.reshape({-1, spec.hidden_size});
   // Everything about routing sees the routed tokens alone.
@@ -206,7 +212,9 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const ModelSpec& spec, int lay
   Tensor logits = router_input.index_select(0, routed).matmul(parameters.at("router.weight").t());
   if (has_bias) logits = logits + parameters.at("router.bias");
   if (router.logit_softcap != 0.0) logits = (logits / router.logit_softcap).tanh() * router.logit_softcap;
-  const Tensor chosen = choices(logits.detach(), router, parameters);
+  const Tensor chosen = router.assignment == RouterSpec::Assignment::kByToken
+                            ? listed(parameters, routing.ids_T.index_select(0, routed), logits)
+                            : choices(logits.detach(), router, parameters);
   Tensor gates = gates_of(logits, chosen, router);
   // A capacity is that of the whole micro-batch, filling included.
   const auto whole = [&](const Tensor& part) {

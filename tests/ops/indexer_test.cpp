@@ -11,7 +11,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "support/tensors.hpp"
+#include "ops/windows.hpp"
 
 // libtorch's CPU allocator fills what it hands out with NaN when this is set: the ops' own scratch is poisoned too.
 extern bool FLAGS_caffe2_cpu_allocator_do_junk_fill;
@@ -128,7 +128,7 @@ Gradients loss_of(const Inputs& inputs, const Case& c, double factor) {
   const at::ScalarType dtype = inputs.q.scalar_type();
   const auto& in = inputs.indexer;
   Gradients out{poisoned({c.shape.batch, c.shape.sequence}, ops::accumulator_type(dtype)),
-                {poisoned(in.q_BSID.sizes().vec(), dtype), poisoned(in.k_BSD.sizes().vec(), dtype),
+                {poisoned(in.q_BSID.sizes().vec(), dtype), poisoned(in.k_BND.sizes().vec(), dtype),
                  poisoned(in.weight_BSI.sizes().vec(), dtype)}};
   ops::indexer_loss(in, c.options, inputs.q, inputs.k, c.attention, factor, out.loss, out.d);
   return out;
@@ -169,7 +169,7 @@ TEST_F(IndexerTest, SelectsTheBestKeysOfThoseInSight) {
     EXPECT_FALSE(mask.logical_and(hidden).any().item<bool>());
     const Tensor seen = hidden.logical_not().sum(-1);
     EXPECT_TRUE(at::equal(mask.sum(-1), seen.clamp_max(c.options.top_k)));
-    const Tensor scores = scores64(inputs.indexer.q_BSID, inputs.indexer.k_BSD, inputs.indexer.weight_BSI, c.options);
+    const Tensor scores = scores64(inputs.indexer.q_BSID, inputs.indexer.k_BND, inputs.indexer.weight_BSI, c.options);
     const Tensor worst_in = scores.masked_fill(mask.logical_not(), INFINITY).amin(-1);
     const Tensor best_out = scores.masked_fill(mask.logical_or(hidden), -INFINITY).amax(-1);
     EXPECT_TRUE(worst_in.ge(best_out.sub(1e-12)).all().item<bool>()) << c.shape.sequence;
@@ -182,7 +182,7 @@ TEST_F(IndexerTest, LowerPrecisionsSelectByTheirOwnScores) {
     const Case c{{2, 150, 4, 32, 1, 1}, {.top_k = 20, .scale = 0.4}, {}};
     const Inputs inputs = random_inputs(c.shape, dtype, generator);
     const Tensor mask = mask_of(select(inputs, c), c.shape.sequence);
-    const Tensor scores = scores64(inputs.indexer.q_BSID.to(at::kDouble), inputs.indexer.k_BSD.to(at::kDouble),
+    const Tensor scores = scores64(inputs.indexer.q_BSID.to(at::kDouble), inputs.indexer.k_BND.to(at::kDouble),
                                    inputs.indexer.weight_BSI.to(at::kDouble), c.options);
     const Tensor worst_in = scores.masked_fill(mask.logical_not(), INFINITY).amin(-1);
     const Tensor best_out = scores.masked_fill(mask.logical_or(hidden_keys(c)), -INFINITY).amax(-1);
@@ -207,7 +207,7 @@ TEST_F(IndexerTest, ScoresThatAreNoNumbersComeLast) {
   std::mt19937_64 generator(3);
   const Case c{{1, 60, 3, 8, 1, 1}, {.top_k = 6}, {}};
   Inputs inputs = random_inputs(c.shape, at::kFloat, generator);
-  inputs.indexer.k_BSD.select(1, 10).fill_(NAN);
+  inputs.indexer.k_BND.select(1, 10).fill_(NAN);
   const Tensor mask = mask_of(select(inputs, c), 60);
   EXPECT_FALSE(mask.narrow(1, 12, 48).select(2, 10).any().item<bool>());
   EXPECT_TRUE(mask.sum(-1).narrow(1, 6, 54).eq(6).all().item<bool>());
@@ -232,7 +232,7 @@ TEST_F(IndexerTest, LossAndGradientsMatchAutograd) {
         }
         const Gradients out = loss_of(inputs, with, 0.25);
         const Tensor q = leaf64(inputs.indexer.q_BSID);
-        const Tensor k = leaf64(inputs.indexer.k_BSD);
+        const Tensor k = leaf64(inputs.indexer.k_BND);
         const Tensor w = leaf64(inputs.indexer.weight_BSI);
         const Tensor loss = divergence64(target64(inputs, with, hidden), scores64(q, k, w, c.options), hidden);
         loss.sum().mul(0.25).backward();
@@ -244,8 +244,67 @@ TEST_F(IndexerTest, LossAndGradientsMatchAutograd) {
           continue;
         }
         EXPECT_LE(relative_error(out.d.q_BSID, q.grad()), tolerance(dtype));
-        EXPECT_LE(relative_error(out.d.k_BSD, k.grad()), tolerance(dtype));
+        EXPECT_LE(relative_error(out.d.k_BND, k.grad()), tolerance(dtype));
         EXPECT_LE(relative_error(out.d.weight_BSI, w.grad()), tolerance(dtype));
+      }
+    }
+  }
+}
+
+// Keys that are entries: one for all heads, a part of a softmax that is over other keys too.
+TEST_F(IndexerTest, EntriesAreSelectedAndTaughtLikeTokens) {
+  std::mt19937_64 generator(8);
+  for (const auto& [batch, sequence, ratio, heads] : std::vector<std::array<std::int64_t, 4>>{
+           {1, 3, 4, 2}, {2, 9, 4, 2}, {2, 120, 4, 3}, {1, 77, 1, 4}, {3, 50, 7, 1}}) {
+    for (const bool is_packed : {false, true}) {
+      const std::int64_t capacity = sequence / ratio;
+      ops::Windowing windowing{ratio};
+      if (is_packed) windowing.first_key_BS = random_documents(batch, sequence, 9 * ratio, generator);
+      const ops::IndexerOptions options{.top_k = 3, .scale = 0.4, .entries = windowing};
+      const Tensor hidden = hidden_entries(windowing, batch, sequence);
+      const Tensor seen = hidden.logical_not().sum(-1);
+      for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+        const auto normal = [&](std::vector<std::int64_t> shape) { return random_normal(shape, dtype, generator); };
+        const ops::IndexerInput in{normal({batch, sequence, heads, 6}), normal({batch, capacity, 6}),
+                                   normal({batch, sequence, heads})};
+        const Tensor q = normal({batch, sequence, 2, 5});
+        const Tensor k = normal({batch, capacity, 1, 5});
+        Tensor selected = poisoned({batch, sequence, (capacity + 31) / 32}, at::kInt);
+        ops::AttentionOptions attention{.scale = 0.3};
+        ops::indexer_select(in, options, attention, selected);
+        const Tensor mask = mask_of(selected, capacity);
+        const Tensor iq = leaf64(in.q_BSID);
+        const Tensor ik = leaf64(in.k_BND);
+        const Tensor iw = leaf64(in.weight_BSI);
+        const Tensor scores = scores64(iq, ik, iw, options);
+        EXPECT_FALSE(mask.logical_and(hidden).any().item<bool>());
+        EXPECT_TRUE(at::equal(mask.sum(-1), seen.clamp_max(3)));
+        if (capacity == 0) continue;
+        const Tensor worst_in = scores.detach().masked_fill(mask.logical_not(), INFINITY).amin(-1);
+        const Tensor best_out = scores.detach().masked_fill(mask.logical_or(hidden), -INFINITY).amax(-1);
+        EXPECT_TRUE(worst_in.ge(best_out.sub(1e-5)).all().item<bool>());
+
+        attention.selected_BSW = selected;
+        const Tensor logits = at::einsum("bsad,bcd->basc", {q.to(at::kDouble), k.to(at::kDouble).squeeze(2)}).mul(0.3);
+        const Tensor shown = logits.masked_fill(mask.logical_not().unsqueeze(1), -INFINITY);
+        const Tensor others = random_normal({batch, 2, sequence, 1}, at::kDouble, generator);
+        const Tensor lse = at::cat({shown, others}, -1).logsumexp(-1);
+        const Tensor sum = shown.sub(lse.unsqueeze(-1)).exp().sum(1);
+        const Tensor target = sum.div(sum.sum(-1, true).clamp_min(1e-300));
+        const Tensor loss = divergence64(target, scores.masked_fill(seen.eq(0).unsqueeze(-1), 0.0),
+                                         mask.logical_not().logical_and(seen.ne(0).unsqueeze(-1)))
+                                .masked_fill(seen.eq(0), 0.0);
+        loss.sum().mul(0.25).backward();
+        const at::ScalarType sums = ops::accumulator_type(dtype);
+        Tensor loss_BS = poisoned({batch, sequence}, sums);
+        ops::IndexerInput gradient{poisoned(in.q_BSID.sizes().vec(), dtype), poisoned(in.k_BND.sizes().vec(), dtype),
+                                   poisoned(in.weight_BSI.sizes().vec(), dtype)};
+        ops::indexer_loss(in, options, q, k, attention, 0.25, loss_BS, gradient, lse.to(sums));
+        EXPECT_LE(loss_BS.to(at::kDouble).sub(loss.detach()).abs().max().item<double>(), 2e-5);
+        if (loss.detach().max().item<double>() < 1e-12) continue;
+        EXPECT_LE(relative_error(gradient.q_BSID, iq.grad()), tolerance(dtype));
+        EXPECT_LE(relative_error(gradient.k_BND, ik.grad()), tolerance(dtype));
+        EXPECT_LE(relative_error(gradient.weight_BSI, iw.grad()), tolerance(dtype));
       }
     }
   }
@@ -264,17 +323,17 @@ TEST_F(IndexerTest, LossMatchesFiniteDifferences) {
   EXPECT_LE(
       relative_error(out.d.q_BSID,
                      finite_difference(
-                         [&](const Tensor& x) { return loss(x, inputs.indexer.k_BSD, inputs.indexer.weight_BSI); }, q)),
+                         [&](const Tensor& x) { return loss(x, inputs.indexer.k_BND, inputs.indexer.weight_BSI); }, q)),
       1e-7);
   EXPECT_LE(relative_error(
-                out.d.k_BSD,
+                out.d.k_BND,
                 finite_difference(
                     [&](const Tensor& x) { return loss(inputs.indexer.q_BSID, x, inputs.indexer.weight_BSI); }, k)),
             1e-7);
   EXPECT_LE(
       relative_error(
           out.d.weight_BSI,
-          finite_difference([&](const Tensor& x) { return loss(inputs.indexer.q_BSID, inputs.indexer.k_BSD, x); }, w)),
+          finite_difference([&](const Tensor& x) { return loss(inputs.indexer.q_BSID, inputs.indexer.k_BND, x); }, w)),
       1e-7);
 }
 
@@ -291,7 +350,7 @@ TEST_F(IndexerTest, SameBitsWithAnyNumberOfThreads) {
     const Gradients other = loss_of(inputs, c, 1.0);
     EXPECT_TRUE(at::equal(one.loss, other.loss));
     EXPECT_TRUE(at::equal(one.d.q_BSID, other.d.q_BSID));
-    EXPECT_TRUE(at::equal(one.d.k_BSD, other.d.k_BSD));
+    EXPECT_TRUE(at::equal(one.d.k_BND, other.d.k_BND));
     EXPECT_TRUE(at::equal(one.d.weight_BSI, other.d.weight_BSI));
   }
   at::set_num_threads(2);

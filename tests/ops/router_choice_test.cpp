@@ -60,6 +60,35 @@ TEST(RouterChoiceTest, QuantilesBalanceAfterAFewUpdates) {
   EXPECT_LE(relative_error(routing.prob(), prob), 1e-13);
 }
 
+/// The choice is the caller's, in the caller's order; weights and losses are those of the scores.
+TEST(RouterChoiceTest, GivenChoicesAreWeighedByTheScores) {
+  std::mt19937_64 generator(33);
+  for (const ScoreFunction score : {ScoreFunction::kSoftmax, ScoreFunction::kSigmoid, ScoreFunction::kSqrtSoftplus}) {
+    const Tensor logits = random_normal({37, 7}, at::kDouble, generator);
+    RouterOptions options{.top_k = 3,
+                          .score_function = score,
+                          .softmax_order = SoftmaxOrder::kPost,
+                          .scaling_factor = 1.5,
+                          .selection = ops::Selection::kGiven,
+                          .z_loss = 0.01};
+    const Tensor chosen = random_normal({37, 7}, at::kDouble, generator).argsort(1, false).narrow(1, 0, 3).to(at::kInt);
+    const Tensor given = chosen.contiguous();
+    const Routing routing = route(ops::RouterInput{.logits_TE = logits, .chosen_TK = given}, options);
+    EXPECT_TRUE(at::equal(routing.index(), given));
+    EXPECT_TRUE(at::equal(routing.count(), counts_of(given, 7)));
+    const Tensor leaf = leaf64(logits);
+    const Reference expected = reference(leaf, given, options, false);
+    EXPECT_LE(relative_error(routing.prob(), expected.prob), 1e-14);
+    EXPECT_NEAR(routing.loss(), expected.loss.item<double>(), 1e-14);
+    const Tensor dprob = random_normal({37, 3}, at::kDouble, generator);
+    at::sum(expected.prob.mul(dprob)).add(expected.loss, 0.5).backward();
+    EXPECT_LE(relative_error(gradient(routing, dprob, options, 0.5), leaf.grad()), 1e-12);
+    options.top_k = 1;
+    Tensor wrong = at::full({37, 1}, 7, at::kInt);
+    EXPECT_THROW(route(ops::RouterInput{.logits_TE = logits, .chosen_TK = wrong}, options), InternalError);
+  }
+}
+
 TEST(RouterChoiceTest, QuantileIsTheValueOfItsRank) {
   // One expert a token; thresholds are the second values: 1, 1, 2, 0.
   const std::array<double, 12> values{5, 1, 0, 1, 4, 0, 2, 3, 1, 0, -1, 9};

@@ -90,6 +90,23 @@ void add_attention(const model::ModelSpec& spec, Text& out) {
   if (spec.qk_clip) out.add("qk_clip", spec.qk_clip->threshold, spec.qk_clip->alpha);
 }
 
+void add_compressed_attention(const model::CompressedAttentionSpec& attention, Text& out) {
+  out.add("compressed", attention.num_heads, attention.head_dim, attention.q_lora_rank, attention.output_groups,
+          attention.output_rank, attention.window, attention.sinks, attention.ratios);
+  const bool has_entries =
+      std::any_of(attention.ratios.begin(), attention.ratios.end(), [](std::int64_t ratio) { return ratio > 0; });
+  if (!has_entries) return;
+  const model::RopeSpec& rope = attention.entry_rope;
+  out.add("entries", rope.type, rope.rotary_dim, rope.base, rope.pairs);
+  if (rope.type == model::RopeType::kYarn)
+    out.add("yarn", rope.scaling_factor, rope.original_max_position, rope.beta_fast, rope.beta_slow,
+            rope.rounded_range);
+  const model::IndexerSpec& indexer = attention.indexer;
+  if (std::count(attention.ratios.begin(), attention.ratios.end(), model::CompressedAttentionSpec::kOverlapRatio) == 0)
+    return;
+  out.add("picked", indexer.num_heads, indexer.head_dim, indexer.top_k, indexer.loss_coefficient);
+}
+
 void add_streams(const model::ModelSpec& spec, Text& out) {
   if (!spec.hyper) return;
   out.add("streams", spec.hyper->num_streams, spec.hyper->sinkhorn_iterations, spec.hyper->epsilon,
@@ -120,6 +137,7 @@ void add_router(const model::RouterSpec& router, Text& out) {
 void add_experts(const model::ModelSpec& spec, Text& out) {
   out.add("layers", spec.layers);
   if (!spec.moe) return;
+  out.add("by token", spec.num_hash_layers);
   const model::MoeSpec& moe = *spec.moe;
   add_router(moe.router, out);
   out.add("experts", moe.ffn_hidden_size, moe.glu_interleave, moe.probabilities_on);
@@ -147,6 +165,7 @@ void add_model(const model::ModelSpec& spec, Text& out) {
     out.add("delta attention", heads.num_key_heads, heads.num_value_heads, heads.key_head_dim, heads.value_head_dim,
             heads.kernel_size, delta.lowest_decay, delta.full_rank_gate, delta.chunk_size);
   }
+  if (spec.num_layers_of(model::MixerKind::kCompressed) > 0) add_compressed_attention(spec.compressed, out);
   out.add("depths", spec.num_mtp_layers);
   if (spec.num_mtp_layers > 0) {
     out.add("of depths", spec.mtp_loss_scale, spec.mtp_variant.detached, spec.mtp_variant.repeated,

@@ -107,6 +107,14 @@ std::vector<Base> bases() {
        with({{"--experimental_attention_variant=dsa", "--dsa_indexer_n_heads=4", "--dsa_indexer_head_dim=32",
               "--dsa_indexer_topk=6", "--dsa_indexer_topk_freq=2", "--dsa_indexer_skip_topk_offset=1",
               "--dsa_indexer_loss_coeff=0.5"}})},
+      {"compressed attention", "language_model",
+       with({rotated,
+             experts,
+             {"--model_type=deepseek_v4", "--attention_dropout=0", "--q_lora_rank=32", "--kv_channels=96",
+              "--qk_pos_emb_head_dim=32", "--hybrid_attention_enabled", "--compress_ratios=[0,4,16,4]",
+              "--attn_sliding_window=6", "--attn_sink", "--o_groups=2", "--o_lora_rank=12", "--index_n_heads=4",
+              "--index_head_dim=48", "--index_topk=4", "--rope_type=yarn", "--rotary_scaling_factor=4",
+              "--compress_rope_theta=40000", "--moe_router_score_function=sqrtsoftplus", "--num_hash_layers=1"}})},
       {"residual streams", "deepseek_v2_tiny",
        with({{"--hc_mult=3", "--hc_use_sinkhorn", "--mtp_num_layers=1", "--mtp_use_separate_hc_head"}})},
       {"bounded residual streams", "deepseek_v2_tiny", with({{"--enable_mhc_connections"}})},
@@ -170,6 +178,9 @@ Words candidates(const Key& key, const config::Value& now) {
       {"eval_micro_batch_size", {"1", "4"}},
       {"encoder_seq_length", {"16"}},
       {"moe_latent_size", {"16"}},
+      {"compress_ratios", {"[0,0,16,4]", "[0,4,16]"}},
+      {"o_groups", {"1", "3"}},
+      {"num_hash_layers", {"2", "9"}},
       {"dsa_indexer_head_dim", {"64"}},
       {"data_path", {"FOLDER/b"}},
       {"train_data_path", {"FOLDER/b"}},
@@ -228,7 +239,8 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 
 /// Keys whose working values do the same, that are only checked, or that act on what a checkpoint on the disk holds
 /// (tests/config/checkpoint_settings_test.cpp), on a tokenizer's file (tests/data/tokenizers) or on a GPU
-/// (tests/engine), none of which these experiments have; or that come and go with their details ("sparse attention");
+/// (tests/engine), none of which these experiments have; or that come and go with their details ("sparse attention",
+/// "compressed attention");
 /// or that a rule asks for wherever they are read (stream heads).
 const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
                                                     "use_precision_aware_optimizer",

@@ -11,10 +11,12 @@ constexpr std::int64_t kKeysPerWord = 32;
 
 class SelectedKeys {
  public:
-  SelectedKeys(const Sizes& sizes, const Tensor& selected_BSW) {
+  SelectedKeys(const Sizes& sizes, const Tensor& selected_BSW) : SelectedKeys(sizes, selected_BSW, sizes.sequence) {}
+  /// Of another number of keys than queries.
+  SelectedKeys(const Sizes& sizes, const Tensor& selected_BSW, std::int64_t num_keys) {
     if (!selected_BSW.defined()) return;
     sequence_ = sizes.sequence;
-    num_words_ = at::divup(sizes.sequence, kKeysPerWord);
+    num_words_ = at::divup(num_keys, kKeysPerWord);
     PRIMUS_CHECK(selected_BSW.dim() == 3 && selected_BSW.size(0) == sizes.batch &&
                      selected_BSW.size(1) == sizes.sequence && selected_BSW.size(2) == num_words_ &&
                      selected_BSW.is_contiguous(),

@@ -30,14 +30,14 @@ void set_bit(std::int32_t* words, std::int64_t key) {
 }
 
 template <typename Acc>
-void select_row(const Acc* scores, std::int64_t first_key, std::int64_t last_key, std::int64_t top_k,
+void select_row(const Acc* scores, std::int64_t first_key, std::int64_t end_key, std::int64_t top_k,
                 std::vector<Candidate<Acc>>& candidates, std::int32_t* words) {
-  if (last_key - first_key < top_k) {
-    for (std::int64_t key = first_key; key <= last_key; ++key) set_bit(words, key);
+  if (end_key - first_key <= top_k) {
+    for (std::int64_t key = first_key; key < end_key; ++key) set_bit(words, key);
     return;
   }
   candidates.clear();
-  for (std::int64_t key = first_key; key <= last_key; ++key) {
+  for (std::int64_t key = first_key; key < end_key; ++key) {
     const Acc score = *scores++;
     candidates.push_back(
         {score == score ? score : -std::numeric_limits<Acc>::infinity(), static_cast<std::int32_t>(key)});
@@ -50,7 +50,7 @@ template <typename T>
 void select(const indexer::Scores<T>& scorer, std::int64_t top_k, std::int32_t* words) {
   using Acc = acc_t<T>;
   const attention::Sizes& sizes = scorer.sizes();
-  const std::int64_t num_words = at::divup(sizes.sequence, kKeysPerWord);
+  const std::int64_t num_words = at::divup(scorer.num_keys(), kKeysPerWord);
   const std::int64_t rows = indexer::kQueries;
   const Tensor packed = attention::scratch<Acc>(sizes.batch, scorer.cuts().keys());
   const Tensor buffers = attention::scratch<Acc>(at::get_num_threads(), scorer.cuts().choice_worker());
@@ -67,8 +67,8 @@ void select(const indexer::Scores<T>& scorer, std::int64_t top_k, std::int32_t* 
     for (std::int64_t row = 0; row < block.rows; ++row) {
       const std::int64_t first = scorer.first_column(block, row);
       std::int32_t* own = words + (block.batch * sizes.sequence + block.first_query + row) * num_words;
-      select_row(scores + row * scorer.stride() + first, block.begin + first, block.first_query + row, top_k,
-                 candidates, own);
+      select_row(scores + row * scorer.stride() + first, block.begin + first,
+                 block.begin + scorer.end_column(block, row), top_k, candidates, own);
     }
   });
 }
@@ -78,13 +78,13 @@ void select(const indexer::Scores<T>& scorer, std::int64_t top_k, std::int32_t* 
 void indexer_select(const IndexerInput& in, const IndexerOptions& options, const AttentionOptions& attention,
                     Tensor& selected_BSW) {
   const ZoneScope zone(Zone::kAttentionForward);
-  if (in.q_BSID.is_cuda()) throw_not_on_gpu("experimental_attention_variant");
+  if (in.q_BSID.is_cuda()) throw_not_on_gpu(options.entries ? "compress_ratios" : "experimental_attention_variant");
   PRIMUS_CHECK(options.top_k >= 1, "indexer: the best {} keys", options.top_k);
   selected_BSW.zero_();
   dispatch_floating(in.q_BSID.scalar_type(), "indexer_select", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const indexer::Scores<T> scorer(in, options, attention);
-    const attention::SelectedKeys checked(scorer.sizes(), selected_BSW);
+    const attention::SelectedKeys checked(scorer.sizes(), selected_BSW, scorer.num_keys());
     if (in.q_BSID.numel() > 0) select(scorer, options.top_k, selected_BSW.data_ptr<std::int32_t>());
   });
 }

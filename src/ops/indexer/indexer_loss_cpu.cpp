@@ -12,18 +12,33 @@ namespace {
 /// What attention's weights are made of.
 template <typename T>
 struct Target {
-  Target(const Tensor& q_BSAQ, const Tensor& k_BSAQ, const AttentionOptions& attention)
-      : sizes{q_BSAQ.size(0), q_BSAQ.size(1), q_BSAQ.size(2), k_BSAQ.size(2), q_BSAQ.size(3), q_BSAQ.size(3)},
+  Target(const Tensor& q_BSAQ, const Tensor& k_BNGQ, const AttentionOptions& attention, std::int64_t num_keys,
+         const Tensor& lse_BAS)
+      : sizes{q_BSAQ.size(0), q_BSAQ.size(1), q_BSAQ.size(2), k_BNGQ.size(2), q_BSAQ.size(3), q_BSAQ.size(3)},
         q(attention::as_heads<T>(q_BSAQ, sizes, sizes.heads, sizes.query_size, "q")),
-        k(attention::as_heads<T>(k_BSAQ, sizes, sizes.groups, sizes.query_size, "k")),
-        selected(sizes, attention.selected_BSW),
+        k(attention::as_heads<T>(k_BNGQ, with_sequence(sizes, num_keys), sizes.groups, sizes.query_size, "k")),
+        selected(sizes, attention.selected_BSW, num_keys),
+        lse(lse_data(sizes, lse_BAS)),
         sinks(attention::sink_data<acc_t<T>>(sizes, attention.sink_A)),
         scale(static_cast<acc_t<T>>(attention.scale)),
         softcap(static_cast<acc_t<T>>(attention.softcap)) {}
 
+  static attention::Sizes with_sequence(attention::Sizes sizes, std::int64_t sequence) {
+    sizes.sequence = sequence;
+    return sizes;
+  }
+  static const acc_t<T>* lse_data(const attention::Sizes& sizes, const Tensor& lse_BAS) {
+    if (!lse_BAS.defined()) return nullptr;
+    PRIMUS_CHECK(lse_BAS.is_contiguous() && lse_BAS.numel() == sizes.batch * sizes.heads * sizes.sequence &&
+                     lse_BAS.scalar_type() == c10::CppTypeToScalarType<acc_t<T>>::value,
+                 "indexer: shape or type of lse");
+    return lse_BAS.const_data_ptr<acc_t<T>>();
+  }
+
   attention::Sizes sizes;
   attention::Heads<T> q, k;
   attention::SelectedKeys selected;
+  const acc_t<T>* lse;
   const acc_t<T>* sinks;
   acc_t<T> scale, softcap;
 };
@@ -40,6 +55,10 @@ template <typename Acc>
 Acc row_gradient(const Acc* target, std::int64_t count, Acc factor, Acc* scores) {
   Acc mass = 0;
   for (std::int64_t i = 0; i < count; ++i) mass += target[i];
+  if (mass == 0) {  // attention looks at none of these keys, and there is nothing to learn from it
+    std::fill_n(scores, count, Acc{0});
+    return 0;
+  }
   const Acc inverse = Acc{1} / mass;
   const Acc highest = *std::max_element(scores, scores + count);
   Acc sum = 0;
@@ -70,7 +89,8 @@ class Loss {
         slices_(scorer.cuts().slices()),
         loss_(loss_BS.data_ptr<Acc>()),
         dq_(attention::as_heads<T>(gradient.q_BSID, sizes_, sizes_.heads, sizes_.query_size, "the indexer's dq")),
-        dk_(attention::as_heads<T>(gradient.k_BSD.unsqueeze(2), sizes_, 1, sizes_.query_size, "the indexer's dk")),
+        dk_(attention::as_heads<T>(gradient.k_BND.unsqueeze(2), scorer.key_sizes(), 1, sizes_.query_size,
+                                   "the indexer's dk")),
         dweight_(gradient.weight_BSI.data_ptr<T>()) {}
 
   void run() {
@@ -118,7 +138,8 @@ class Loss {
 
   void pack(std::int64_t batch, Keys keys) const {
     scorer_.pack_keys(batch, keys.transposed);
-    tile::pack_columns(scorer_.k().at(batch, 0), scorer_.k().stride, sizes_.sequence, sizes_.query_size, keys.columns);
+    tile::pack_columns(scorer_.k().at(batch, 0), scorer_.k().stride, scorer_.num_keys(), sizes_.query_size,
+                       keys.columns);
   }
 
   /// Later blocks see more keys: dealt there and back, the slices get about the same work.
@@ -136,7 +157,9 @@ class Loss {
     Acc* const loss = loss_ + block.batch * sizes_.sequence + block.first_query;
     for (std::int64_t row = 0; row < block.rows; ++row) {
       const std::int64_t first = scorer_.first_column(block, row);
-      const std::int64_t count = scorer_.last_column(block, row) - first + 1;
+      const std::int64_t count = scorer_.end_column(block, row) - first;
+      loss[row] = 0;
+      if (count == 0) continue;
       Acc* scores = b.scores + row * scorer_.stride();
       hide(block, row, first, count, scores + first);
       loss[row] = row_gradient(b.target + row * scorer_.stride() + first, count, factor_, scores + first);
@@ -162,8 +185,8 @@ class Loss {
                        width, b.attention_keys, stride, b.queries, b.product);
       for (std::int64_t row = 0; row < block.rows; ++row) {
         const std::int64_t first = scorer_.first_column(block, row);
-        const std::int64_t count = scorer_.last_column(block, row) - first + 1;
-        add_weights(block, row, head, first, count, b);
+        const std::int64_t count = scorer_.end_column(block, row) - first;
+        if (count > 0) add_weights(block, row, head, first, count, b);
       }
     }
   }
@@ -173,6 +196,12 @@ class Loss {
     Acc* logits = b.product + row * scorer_.stride() + first;
     if (target_.softcap > 0) softcap(logits, count, target_.softcap);
     hide(block, row, first, count, logits);
+    if (target_.lse != nullptr) {
+      const std::int64_t query = block.first_query + row;
+      const Acc lse = target_.lse[(block.batch * target_.sizes.heads + head) * sizes_.sequence + query];
+      exponentials(logits, lse, count, logits);
+      return add_scaled(logits, count, Acc{1}, b.target + row * scorer_.stride() + first);
+    }
     Acc highest = *std::max_element(logits, logits + count);
     if (target_.sinks != nullptr) highest = std::max(highest, target_.sinks[head]);
     Acc sum = exponentials(logits, highest, count, logits);
@@ -197,7 +226,7 @@ class Loss {
     Acc* product = b.product + row * scorer_.stride();
     const Acc* dscore = b.scores + row * scorer_.stride();
     const std::int64_t first = scorer_.first_column(block, row);
-    const std::int64_t end = scorer_.last_column(block, row) + 1;
+    const std::int64_t end = scorer_.end_column(block, row);
     const Acc weight = scorer_.weight(block, row, head);
     std::fill_n(product, first, Acc{0});
     std::fill(product + end, product + block.columns(), Acc{0});
@@ -212,7 +241,7 @@ class Loss {
 
   void query_gradient(const indexer::Block& block, std::int64_t head, Keys keys, const Buffers& b) const {
     for (std::int64_t column = 0; column < padded_; column += kPanel) {
-      const Acc* panel = keys.columns + column * sizes_.sequence + block.begin * kPanel;
+      const Acc* panel = keys.columns + column * scorer_.num_keys() + block.begin * kPanel;
       for (std::int64_t row = 0; row < block.rows; row += tile::kGroup) {
         tile::multiply_group<Acc, Write::kOverwrite>(std::min(tile::kGroup, block.rows - row),
                                                      {b.product + row * scorer_.stride(), scorer_.stride()}, panel,
@@ -238,8 +267,8 @@ class Loss {
   }
 
   void store_keys(std::int64_t batch, Acc* parts) const {
-    const std::int64_t part_elements = sizes_.sequence * padded_;
-    for (std::int64_t s = 0; s < sizes_.sequence; ++s) {
+    const std::int64_t part_elements = scorer_.num_keys() * padded_;
+    for (std::int64_t s = 0; s < scorer_.num_keys(); ++s) {
       Acc* sum = parts + s * padded_;
       for (std::int64_t index = 1; index < slices_; ++index) {
         add_scaled(sum + index * part_elements, sizes_.query_size, Acc{1}, sum);
@@ -260,10 +289,11 @@ class Loss {
 
 }  // namespace
 
-void indexer_loss(const IndexerInput& in, const IndexerOptions& options, const Tensor& q_BSAQ, const Tensor& k_BSAQ,
-                  const AttentionOptions& attention, double factor, Tensor& loss_BS, IndexerInput& gradient) {
+void indexer_loss(const IndexerInput& in, const IndexerOptions& options, const Tensor& q_BSAQ, const Tensor& k_BNGQ,
+                  const AttentionOptions& attention, double factor, Tensor& loss_BS, IndexerInput& gradient,
+                  const Tensor& lse_BAS) {
   const ZoneScope zone(Zone::kAttentionBackward);
-  if (in.q_BSID.is_cuda()) throw_not_on_gpu("experimental_attention_variant");
+  if (in.q_BSID.is_cuda()) throw_not_on_gpu(options.entries ? "compress_ratios" : "experimental_attention_variant");
   const attention::Sizes gradient_sizes = indexer::indexer_sizes(gradient);
   PRIMUS_CHECK(gradient_sizes.heads == in.q_BSID.size(2) && loss_BS.is_contiguous() &&
                    loss_BS.numel() == in.q_BSID.size(0) * in.q_BSID.size(1) &&
@@ -272,7 +302,7 @@ void indexer_loss(const IndexerInput& in, const IndexerOptions& options, const T
   dispatch_floating(in.q_BSID.scalar_type(), "indexer_loss", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const indexer::Scores<T> scorer(in, options, attention);
-    const Target<T> target(q_BSAQ, k_BSAQ, attention);
+    const Target<T> target(q_BSAQ, k_BNGQ, attention, scorer.num_keys(), lse_BAS);
     if (in.q_BSID.numel() > 0) Loss<T>(scorer, target, factor, loss_BS, gradient).run();
   });
 }

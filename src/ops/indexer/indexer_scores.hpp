@@ -12,7 +12,7 @@ using Cuts = model::IndexerCuts;
 constexpr std::int64_t kQueries = Cuts::kQueries;
 
 inline Sizes indexer_sizes(const IndexerInput& in) {
-  PRIMUS_CHECK(in.q_BSID.dim() == 4 && in.k_BSD.dim() == 3 && in.weight_BSI.dim() == 3,
+  PRIMUS_CHECK(in.q_BSID.dim() == 4 && in.k_BND.dim() == 3 && in.weight_BSI.dim() == 3,
                "indexer: axes of q, k and weights");
   const Sizes sizes{in.q_BSID.size(0), in.q_BSID.size(1), in.q_BSID.size(2), 1, in.q_BSID.size(3), in.q_BSID.size(3)};
   PRIMUS_CHECK(in.weight_BSI.is_contiguous() && in.weight_BSI.numel() == sizes.batch * sizes.sequence * sizes.heads &&
@@ -20,6 +20,34 @@ inline Sizes indexer_sizes(const IndexerInput& in) {
                "indexer: shape or type of the weights");
   return sizes;
 }
+
+/// The keys that each query sees, first … end − 1: tokens up to itself, or entries. Neither falls along the sequence.
+class Sight {
+ public:
+  Sight(const Sizes& sizes, const IndexerOptions& options, const AttentionOptions& attention)
+      : num_keys_(sizes.sequence) {
+    if (options.entries) {
+      entries_.emplace(*options.entries, sizes.batch, sizes.sequence);
+      num_keys_ = entries_->capacity();
+    } else {
+      tokens_.emplace(sizes, attention);
+    }
+  }
+
+  /// Of a sequence.
+  std::int64_t num_keys() const { return num_keys_; }
+  std::int64_t first(std::int64_t batch, std::int64_t query) const {
+    return entries_ ? entries_->begin(batch, query) : tokens_->first_key(batch, query);
+  }
+  std::int64_t end(std::int64_t batch, std::int64_t query) const {
+    return entries_ ? entries_->end(batch, query) : query + 1;
+  }
+
+ private:
+  std::int64_t num_keys_;
+  std::optional<attention::VisibleKeys> tokens_;
+  std::optional<Windows> entries_;
+};
 
 /// A block of queries of one sequence and the keys that they see, begin … end; begin starts a panel.
 struct Block {
@@ -35,18 +63,24 @@ class Scores {
 
   Scores(const IndexerInput& in, const IndexerOptions& options, const AttentionOptions& attention)
       : sizes_(indexer_sizes(in)),
-        cuts_{sizes_, sizeof(Acc)},
-        visible_(sizes_, attention),
+        sight_(sizes_, options, attention),
+        cuts_{sizes_, sizeof(Acc), sight_.num_keys()},
         scale_(static_cast<Acc>(options.scale)),
         is_rectified_(options.scoring == IndexerOptions::Scoring::kRelu),
         q_(attention::as_heads<T>(in.q_BSID, sizes_, sizes_.heads, sizes_.query_size, "the indexer's q")),
-        k_(attention::as_heads<T>(in.k_BSD.unsqueeze(2), sizes_, 1, sizes_.query_size, "the indexer's k")),
+        k_(attention::as_heads<T>(in.k_BND.unsqueeze(2), key_sizes(), 1, sizes_.query_size, "the indexer's k")),
         weight_(in.weight_BSI.const_data_ptr<T>()),
         stride_(cuts_.stride()) {}
 
   const Sizes& sizes() const { return sizes_; }
   const Cuts& cuts() const { return cuts_; }
-  const attention::VisibleKeys& visible() const { return visible_; }
+  std::int64_t num_keys() const { return sight_.num_keys(); }
+  /// Sizes of a tensor of keys.
+  Sizes key_sizes() const {
+    Sizes sizes = sizes_;
+    sizes.sequence = num_keys();
+    return sizes;
+  }
   const Heads<T>& q() const { return q_; }
   const Heads<T>& k() const { return k_; }
   Acc scale() const { return scale_; }
@@ -58,16 +92,18 @@ class Scores {
   Block block(std::int64_t batch, std::int64_t index) const {
     Block block{batch, index * kQueries, 0, 0, 0};
     block.rows = std::min(kQueries, sizes_.sequence - block.first_query);
-    block.begin = visible_.first_key(batch, block.first_query) / kPanel * kPanel;
-    block.end = block.first_query + block.rows;
+    block.begin = sight_.first(batch, block.first_query) / kPanel * kPanel;
+    block.end = std::max(block.begin, sight_.end(batch, block.first_query + block.rows - 1));
     return block;
   }
 
-  /// A query's keys, counted from the block's first column: first … last, itself.
+  /// A query's keys, counted from the block's first column: first … end − 1.
   std::int64_t first_column(const Block& block, std::int64_t row) const {
-    return visible_.first_key(block.batch, block.first_query + row) - block.begin;
+    return sight_.first(block.batch, block.first_query + row) - block.begin;
   }
-  std::int64_t last_column(const Block& block, std::int64_t row) const { return block.first_query + row - block.begin; }
+  std::int64_t end_column(const Block& block, std::int64_t row) const {
+    return sight_.end(block.batch, block.first_query + row) - block.begin;
+  }
 
   Acc weight(const Block& block, std::int64_t row, std::int64_t head) const {
     return static_cast<Acc>(weight_[(block.batch * sizes_.sequence + block.first_query + row) * sizes_.heads + head]);
@@ -75,7 +111,7 @@ class Scores {
 
   /// A sequence's keys times scale, in panels.
   void pack_keys(std::int64_t batch, Acc* panels) const {
-    tile::pack_transposed(k_.at(batch, 0), k_.stride, sizes_.sequence, sizes_.query_size, scale_, panels);
+    tile::pack_transposed(k_.at(batch, 0), k_.stride, num_keys(), sizes_.query_size, scale_, panels);
   }
 
   /// products[row · stride() + column] = rows' queries · keys of the panels; `queries` is scratch of the block's size.
@@ -123,8 +159,8 @@ class Scores {
   }
 
   Sizes sizes_;
+  Sight sight_;
   Cuts cuts_;
-  attention::VisibleKeys visible_;
   Acc scale_;
   bool is_rectified_;
   Heads<T> q_, k_;

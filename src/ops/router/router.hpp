@@ -11,6 +11,7 @@ struct RouterInput {
   Tensor logits_TE;
   Tensor bias_E;         // added to scores for the choice alone (kQuantile: taken from logits); undefined: zero
   Tensor is_routed_T;    // bool; false: filling, which is neither routed nor counted. Undefined: all are routed
+  Tensor chosen_TK;      // int32, with kGiven: each token's experts, no one twice
   Tensor num_earlier_E;  // int64, for global_aux_loss: num_balance_E of the step's earlier micro-batches, added up
   std::int64_t num_earlier_batches = 0;
 };

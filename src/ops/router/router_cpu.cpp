@@ -84,6 +84,11 @@ void check_forward(const RouterInput& input, const RouterOutput& output, const R
       !input.is_routed_T.defined() || (input.is_routed_T.scalar_type() == at::kBool &&
                                        input.is_routed_T.is_contiguous() && input.is_routed_T.numel() == shape.tokens),
       "router: is_routed must be bool [T]");
+  PRIMUS_CHECK((options.selection == Selection::kGiven) == input.chosen_TK.defined() &&
+                   (!input.chosen_TK.defined() ||
+                    (input.chosen_TK.scalar_type() == at::kInt && input.chosen_TK.is_contiguous() &&
+                     input.chosen_TK.numel() == shape.tokens * shape.top_k)),
+               "router: given choices must be int32 [T, K], contiguous");
   PRIMUS_CHECK(options.selection != Selection::kQuantile ||
                    (output.quantile_E.defined() && output.quantile_E.scalar_type() == dtype && input.bias_E.defined()),
                "router: quantile balancing needs a bias, and room for its quantile");
@@ -139,10 +144,11 @@ template <typename T>
 struct Forward {
   const RouterOptions& options;
   std::int64_t experts;
-  const T* bias;                // nullptr: none
-  const double* normalised_TE;  // Sinkhorn's; nullptr without
-  T* threshold_T;               // kQuantile: the value that a choice had to beat
-  std::int32_t* balance_TK;     // plain top k of the scores; nullptr: the choices are it
+  const T* bias;                  // nullptr: none
+  const double* normalised_TE;    // Sinkhorn's; nullptr without
+  const std::int32_t* chosen_TK;  // kGiven's; nullptr without
+  T* threshold_T;                 // kQuantile: the value that a choice had to beat
+  std::int32_t* balance_TK;       // plain top k of the scores; nullptr: the choices are it
   bool has_balance;
 };
 
@@ -171,11 +177,19 @@ const T* choice_row(const Forward<T>& f, std::int64_t t, const T* row, const T* 
   return out;
 }
 
+void copy_choices(const std::int32_t* chosen, std::int64_t experts, std::int64_t k, std::int32_t* index) {
+  for (std::int64_t i = 0; i < k; ++i) {
+    PRIMUS_CHECK(chosen[i] >= 0 && chosen[i] < experts, "router: the given expert {} of {}", chosen[i], experts);
+    index[i] = chosen[i];
+  }
+}
+
 template <typename T>
 void choose(const Forward<T>& f, std::int64_t t, const T* choice, RowBuffers<T>& buffers, std::int32_t* index) {
   const std::int64_t n = f.experts;
   const std::int64_t k = f.options.top_k;
   if (f.options.selection == Selection::kForcedBalance) return select_in_turn(n, k, t, index);
+  if (f.options.selection == Selection::kGiven) return copy_choices(f.chosen_TK + t * k, n, k, index);
   const std::int64_t taken = f.options.selection == Selection::kQuantile ? std::min(k + 1, n) : k;
   select_top_k(choice, n, taken, buffers.value.data(), buffers.index.data());
   std::copy_n(buffers.index.begin(), k, index);
@@ -296,6 +310,7 @@ void forward(const RouterInput& input, const RouterOptions& options, const Shape
                      num_experts,
                      input.bias_E.defined() ? input.bias_E.data_ptr<T>() : nullptr,
                      normalised.data(),
+                     input.chosen_TK.defined() ? input.chosen_TK.const_data_ptr<std::int32_t>() : nullptr,
                      threshold.empty() ? nullptr : threshold.data(),
                      balance.empty() ? nullptr : balance.data(),
                      has_balance};

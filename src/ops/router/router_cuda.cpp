@@ -12,6 +12,7 @@ void check_built(const RouterOptions& options) {
   const std::pair<bool, const char*> missing[] = {
       {options.selection == Selection::kSinkhorn, "moe_router_load_balancing_type sinkhorn"},
       {options.selection == Selection::kQuantile, "moe_router_load_balancing_type quantile_balancing"},
+      {options.selection == Selection::kGiven, "num_hash_layers"},
       {options.logit_softcap != 0.0, "router_logit_softcapping"},
       {options.global_aux_loss != 0.0, "moe_router_load_balancing_type global_aux_loss"},
       {options.aux_loss != 0.0 && options.seq_aux_loss != 0.0, "moe_router_load_balancing_type with several losses"}};

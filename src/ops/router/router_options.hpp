@@ -22,6 +22,8 @@ enum class Selection {
   kSinkhorn,
   // The top k of logit − bias, where the bias is a quantile that gives every expert its share (RouterOutput).
   kQuantile,
+  // The experts that the caller names (RouterInput::chosen_TK), whatever the logits; these still weigh them.
+  kGiven,
 };
 
 /// Score of a group of experts: its best expert's, or the sum of its best max(1, top_k / group_top_k) ones.
