@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <string_view>
 
+#include "model/host_cuts.hpp"
 #include "ops/attention/attention.hpp"
 #include "ops/delta_rule/delta_rule.hpp"
 #include "ops/gemm/gemm.hpp"
+#include "ops/hyper_connection/hyper_connection.hpp"
 #include "ops/indexer/indexer.hpp"
 #include "ops/rms_norm/rms_norm.hpp"
 #include "ops/rope/rope.hpp"
@@ -255,13 +257,45 @@ void bench_indexer() {
   }
 }
 
-constexpr std::array<Benchmark, 7> kBenchmarks = {{{"gemm", bench_gemm},
+// Bytes that must move: all streams once for each of what reads or writes them, and the sublayer's tensors.
+void bench_hyper_connection() {
+  constexpr std::int64_t kTokens = 2048, kStreams = 4, kHidden = 512;
+  constexpr std::int64_t kLogits = model::HyperCuts::num_logits(kStreams);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Tensor x = at::randn({kTokens, kStreams * kHidden}, dtype);
+    const Tensor y = at::randn({kTokens, kHidden}, dtype);
+    const ops::HyperConnection hyper{.num_streams = kStreams,
+                                     .weight_MC = at::randn({kLogits, kStreams * kHidden}, at::kFloat),
+                                     .bias_M = at::randn({kLogits}, at::kFloat),
+                                     .scale_G = at::randn({3}, at::kFloat)};
+    Tensor mix = at::empty({kTokens, kLogits}, at::kFloat);
+    Tensor dweight = at::empty_like(mix);
+    Tensor z = at::empty_like(y);
+    Tensor streams = at::empty_like(x);
+    ops::HyperConnectionGradient gradient{at::zeros_like(hyper.weight_MC), at::zeros_like(hyper.bias_M),
+                                          at::zeros_like(hyper.scale_G)};
+    const auto all = static_cast<double>(x.nbytes());
+    const auto one = static_cast<double>(y.nbytes());
+    const std::string shape = fmt::format("T {} N {} H {} {}", kTokens, kStreams, kHidden, c10::toString(dtype));
+    report("hyper_mix", shape, all, "B", measure([&] { ops::hyper_mix(x, hyper, mix); }));
+    report("hyper_read_forward", shape, all + one, "B", measure([&] { ops::hyper_read_forward(x, mix, hyper, z); }));
+    report("hyper_write_forward", shape, 2 * all + one, "B",
+           measure([&] { ops::hyper_write_forward(x, y, mix, hyper, streams); }));
+    report("hyper_write_backward", shape, 3 * all + 2 * one, "B",
+           measure([&] { ops::hyper_write_backward(x, y, mix, hyper, streams, z, dweight); }));
+    report("hyper_read_backward", shape, 3 * all + one, "B",
+           measure([&] { ops::hyper_read_backward(y, x, mix, hyper, dweight, streams, gradient); }));
+  }
+}
+
+constexpr std::array<Benchmark, 8> kBenchmarks = {{{"gemm", bench_gemm},
                                                    {"grouped", bench_grouped},
                                                    {"rms_norm", bench_rms_norm},
                                                    {"rope", bench_rope},
                                                    {"attention", bench_attention},
                                                    {"delta_rule", bench_delta_rule},
-                                                   {"indexer", bench_indexer}}};
+                                                   {"indexer", bench_indexer},
+                                                   {"hyper_connection", bench_hyper_connection}}};
 
 }  // namespace
 }  // namespace primus::bench

@@ -164,4 +164,34 @@ struct IndexerCuts {
   }
 };
 
+/// What hyper-connections cut their work by; elements of sums, of each thread.
+struct HyperCuts {
+  /// Tokens of a block, whose small matrices are worked on side by side.
+  static constexpr std::int64_t kTokens = 16;
+  /// Elements of a token's streams that are widened at a time.
+  static constexpr std::int64_t kColumns = 128;
+  /// Tokens after which a column's share of the weight's gradient is added to the sum.
+  static constexpr std::int64_t kTokensOfASum = 256;
+
+  std::int64_t streams, logits;
+  std::int64_t steps;  // of Sinkhorn's iteration
+
+  /// Columns first, and rows and columns for each further iteration.
+  static constexpr std::int64_t sinkhorn_steps(std::int64_t iterations) {
+    return iterations == 0 ? 0 : 2 * iterations - 1;
+  }
+  static constexpr std::int64_t num_logits(std::int64_t streams) { return streams * (2 + streams); }
+
+  bool writes() const { return logits > streams; }
+  std::int64_t weights() const { return logits * kTokens; }
+  /// Matrices between Sinkhorn's steps, and the reciprocal sums of each step.
+  std::int64_t trace() const { return writes() ? (steps + 1) * streams * streams * kTokens : 0; }
+  std::int64_t inverse() const { return writes() ? steps * streams * kTokens : 0; }
+
+  std::int64_t read_worker() const { return streams * kTokens; }
+  std::int64_t write_worker() const { return weights() + trace() + inverse() + streams * kColumns; }
+  std::int64_t write_backward_worker() const { return weights() + trace() + inverse() + (2 * streams + 1) * kColumns; }
+  std::int64_t read_backward_worker() const { return std::max(2 * weights() + trace() + inverse(), logits * kColumns); }
+};
+
 }  // namespace primus::model

@@ -109,6 +109,20 @@ std::int64_t OpScratch::indexer_loss(const AttentionSizes& sizes, std::int64_t w
          cuts.element_bytes;
 }
 
+std::int64_t OpScratch::hyper_forward(std::int64_t tokens, const HyperCuts& cuts, DType sums) const {
+  const std::int64_t worker = cuts.writes() ? cuts.write_worker() : cuts.read_worker();
+  return std::min(num_threads, divide_up(tokens, HyperCuts::kTokens)) * worker * size_bytes(sums);
+}
+
+std::int64_t OpScratch::hyper_backward(std::int64_t tokens, std::int64_t hidden, const HyperCuts& cuts,
+                                       DType sums) const {
+  const std::int64_t blocks = divide_up(tokens, HyperCuts::kTokens);
+  const std::int64_t columns = divide_up(cuts.streams * hidden, HyperCuts::kColumns);
+  const std::int64_t reading = tokens + std::min(num_threads, std::max(blocks, columns)) * cuts.read_backward_worker();
+  const std::int64_t writing = cuts.writes() ? std::min(num_threads, blocks) * cuts.write_backward_worker() : 0;
+  return std::max(reading, writing) * size_bytes(sums);
+}
+
 std::int64_t OpScratch::fused_loss(const ProductSizes& sizes, const ProductTypes& types) const {
   if (sizes.tokens == 0) return 0;
   const std::int64_t row_bytes = sizes.outputs * size_bytes(types.operand);

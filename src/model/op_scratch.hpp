@@ -51,6 +51,9 @@ struct OpScratch {
   /// are `width` wide.
   std::int64_t indexer_choice(const AttentionSizes& sizes, DType sums) const;
   std::int64_t indexer_loss(const AttentionSizes& sizes, std::int64_t width, DType sums) const;
+  /// Hyper-connections between `tokens` tokens' streams of `hidden`: the larger of forward's functions, of backward's.
+  std::int64_t hyper_forward(std::int64_t tokens, const HyperCuts& cuts, DType sums) const;
+  std::int64_t hyper_backward(std::int64_t tokens, std::int64_t hidden, const HyperCuts& cuts, DType sums) const;
   /// A fused loss's chunk of logits, and the products that make and read it.
   std::int64_t fused_loss(const ProductSizes& sizes, const ProductTypes& types) const;
 

@@ -21,6 +21,7 @@ enum class Zone : int {
   kRope,
   kOutputGate,
   kShortConv,
+  kHyperConnection,
   kRouter,
   kPermute,
   kSwiglu,
