@@ -22,7 +22,7 @@ constexpr std::array<ArchitectureRow, 11> kRows = {{
     {Architecture::kQwen3Next, "qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next},
 }};
 
-constexpr std::array<std::string_view, 39> kNeutral = {
+constexpr std::array<std::string_view, 41> kNeutral = {
     "multi_latent_attention",
     "qk_layernorm",
     "qk_l2_norm",
@@ -53,6 +53,8 @@ constexpr std::array<std::string_view, 39> kNeutral = {
     "apply_residual_connection_post_layernorm",
     "experimental_attention_variant",
     "lfm_layer_types",
+    "hc_mult",
+    "enable_mhc_connections",
     "num_experts",
     "moe_router_score_function",
     "moe_router_enable_expert_bias",

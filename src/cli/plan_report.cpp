@@ -54,6 +54,7 @@ std::string model_lines(const Experiment& experiment) {
   }
   text += line("layers", fmt::format("{}, {} of them MoE; hidden {}, {} heads", spec.num_layers(),
                                      spec.num_moe_layers(), spec.hidden_size, spec.num_heads()));
+  if (spec.num_streams() > 1) text += line("", fmt::format("{} residual streams", spec.num_streams()));
   if (spec.moe && spec.num_moe_layers() > 0) {
     text += line("experts",
                  fmt::format("{} a layer, {} a token, inner width {}; shared {}", spec.moe->router.num_experts,

@@ -271,6 +271,34 @@ void mixed_hidden_states(RuleContext& context) {
                  "false, or at least two depths");
 }
 
+// What is read of several streams is no residual: nothing behind the norm could be added to it.
+void residual_streams(RuleContext& context) {
+  const bool are_deepseeks = context.integer("hc_mult") > 1;
+  if (!are_deepseeks && !context.is_on("enable_mhc_connections")) return;
+  const Alternative streams =
+      are_deepseeks ? Alternative{"hc_mult", {std::int64_t{1}}} : Alternative{"enable_mhc_connections", {false}};
+  for (const std::string_view key : {"apply_residual_connection_post_layernorm", "fp32_residual_connection"}) {
+    if (context.is_on(key)) context.exclude(streams, {key, {false}});
+  }
+  if (are_deepseeks && context.is_on("enable_mhc_connections")) {
+    context.exclude(streams, {"enable_mhc_connections", {false}});
+  }
+}
+
+// DeepSeek-V4's depths need heads of their own there too, and Megatron's streams take no depths.
+void streams_of_depths(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (experiment.get_optional_int("mtp_num_layers").value_or(0) == 0) return;
+  if (context.is_on("enable_mhc_connections")) {
+    context.exclude({"enable_mhc_connections", {false}}, {"mtp_num_layers", {}});
+  } else if (context.integer("hc_mult") > 1 && !context.is_on("mtp_use_separate_hc_head")) {
+    context.report("mtp_use_separate_hc_head",
+                   fmt::format("a prediction depth makes one hidden state of its streams by itself: {}",
+                               setting_text(experiment, "hc_mult")),
+                   "true");
+  }
+}
+
 constexpr Rule kRules[] = {
     {"attention_heads", "Heads divide the hidden size and are even.", attention_heads},
     {"query_groups", "Query groups divide the heads.", query_groups},
@@ -291,6 +319,9 @@ constexpr Rule kRules[] = {
     {"shared_choices", "The first layer of sparse attention chooses its keys.", shared_choices},
     {"softmax_logits", "The softmax has one extra logit: zero, or learnt.", softmax_logits},
     {"sinks", "Attention with sinks has one context rank.", sinks},
+    {"residual_streams", "Residual streams are of one kind, in the compute type, and carry no normed input.",
+     residual_streams},
+    {"streams_of_depths", "A prediction depth of several residual streams has a head of its own.", streams_of_depths},
 };
 
 }  // namespace

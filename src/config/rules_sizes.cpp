@@ -44,6 +44,10 @@ constexpr Bound kBounds[] = {
     {"num_experts", 1'000'000},
     {"moe_ffn_hidden_size", 100'000'000},
     {"moe_shared_expert_intermediate_size", 100'000'000},
+    {"hc_mult", 1000},
+    {"hc_sinkhorn_iters", 10'000},
+    {"mhc_num_residual_streams", 1000},
+    {"mhc_sinkhorn_iterations", 10'000},
     {"vocab_size", 1'000'000'000},
     {"make_vocab_size_divisible_by", 1'000'000},
     {"seq_length", 1'000'000'000},
@@ -89,9 +93,12 @@ void parameters(RuleContext& context) {
   const double head = size("kv_channels") + size("qk_head_dim") + size("qk_pos_emb_head_dim") + size("v_head_dim");
   const double widths = 3.0 * ffn * (1.0 + size("num_experts")) + 3.0 * size("moe_shared_expert_intermediate_size") +
                         4.0 * heads * head + size("q_lora_rank") + size("kv_lora_rank");
+  const double streams =
+      experiment.get_bool("enable_mhc_connections") ? size("mhc_num_residual_streams") : size("hc_mult");
+  const double connections = streams > 1.0 ? 2.0 * streams * streams * (2.0 + streams) : 0.0;
   const double ranks = heads * head * (size("q_lora_rank") + 2.0 * size("kv_lora_rank"));
   const double layers = size("num_layers") + size("mtp_num_layers");
-  const double total = layers * (hidden * widths + ranks) + 2.0 * hidden * size("vocab_size");
+  const double total = layers * (hidden * (widths + connections) + ranks) + 2.0 * hidden * size("vocab_size");
   constexpr double kMost = 1e17;  // six FLOPs a parameter and token still fit 63 bits
   if (total <= kMost) return;
   context.report("hidden_size", {.message = "the sizes of the model together are larger than any machine could hold",

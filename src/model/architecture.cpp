@@ -24,8 +24,6 @@ constexpr Row kRows[] = {
     {"hybrid_override_pattern", "layers other than attention and MLP", Counted::kMissing},
     {"heterogeneous_layers_config_path", "layers that differ from block to block", Counted::kMissing},
     {"heterogeneous_layers_config_encoded_json", "layers that differ from block to block", Counted::kMissing},
-    {"hc_mult", "hyper-connections", Counted::kMissing},
-    {"enable_mhc_connections", "hyper-connections", Counted::kMissing},
     {"attn_res_block_size", "attention over residuals", Counted::kMissing},
     {"num_hash_layers", "routing by token id", Counted::kMissing},
 };

@@ -94,4 +94,42 @@ Descriptors layer_norm(const ModelSpec& spec, const Naming& naming, const std::s
   return norm_parameters(spec, naming, name, spec.hidden_size, Component::kNorm, hugging_face);
 }
 
+namespace {
+
+Descriptors hyper_parameters(const ModelSpec& spec, const Naming& naming, const std::string& name, std::int64_t logits,
+                             std::int64_t groups, const std::string& hugging_face) {
+  const std::int64_t width = spec.residual_width();
+  // Products of a normed vector then have variance one; Megatron's matrix is Xavier's.
+  const Init init = spec.hyper->form == HyperSpec::Form::kMegatron
+                        ? Init{InitKind::kUniform}
+                        : Init{InitKind::kNormal, 1.0 / std::sqrt(static_cast<double>(width))};
+  const Init scale_init{.kind = InitKind::kConstant, .value = spec.hyper->first_scale};
+  Descriptors parameters = {
+      matrix(naming, name + ".weight", {logits, width}, Component::kHyperConnections, init),
+      bias_vector(naming, name + ".bias", {logits}, Component::kHyperConnections),
+      matrix(naming, name + ".scale", {groups}, Component::kHyperConnections, scale_init),
+  };
+  parameters[2].decay = Decay::kNo;
+  constexpr const char* kTheirs[] = {"fn", "base", "scale"};
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].tensor_gradient = TensorGradient::kPartial;
+    parameters[i].hugging_face = {whole_rows(naming.hugging_face + hugging_face + kTheirs[i], parameters[i])};
+  }
+  return parameters;
+}
+
+}  // namespace
+
+Descriptors hyper_connection(const ModelSpec& spec, const Naming& naming, const std::string& name,
+                             const std::string& hugging_face) {
+  if (!spec.hyper) return {};
+  constexpr std::int64_t kGroups = 3;
+  return hyper_parameters(spec, naming, name, spec.hyper->num_logits(), kGroups, hugging_face + ".");
+}
+
+Descriptors hyper_head(const ModelSpec& spec, const Naming& naming) {
+  if (!spec.hyper || !spec.hyper->has_head()) return {};
+  return hyper_parameters(spec, naming, "hyper_head", spec.num_streams(), 1, "hc_head.hc_");
+}
+
 }  // namespace primus::model

@@ -47,6 +47,12 @@ Descriptors norm_parameters(const ModelSpec& spec, const Naming& naming, const s
 Descriptors layer_norm(const ModelSpec& spec, const Naming& naming, const std::string& name,
                        const std::string& hugging_face);
 
+/// What makes the weights of hyper-connections around a half of a layer, or of the head behind the last layer: a matrix
+/// over all streams, biases, and a scale for each group of weights. None where there is one stream.
+Descriptors hyper_connection(const ModelSpec& spec, const Naming& naming, const std::string& name,
+                             const std::string& hugging_face);
+Descriptors hyper_head(const ModelSpec& spec, const Naming& naming);
+
 inline void append(Descriptors& all, Descriptors more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }

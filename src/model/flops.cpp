@@ -55,6 +55,19 @@ std::int64_t mixer_weights(const ModelSpec& spec, int layer) {
   return 0;
 }
 
+/// Numbers that one token meets around both halves of a layer with several residual streams: the products that make the
+/// weights of reading and writing, and the streams read, written and mixed.
+std::int64_t hyper_weights(const ModelSpec& spec) {
+  if (!spec.hyper) return 0;
+  const std::int64_t logits = spec.hyper->num_logits();
+  return 2 * (spec.residual_width() * logits + spec.hidden_size * logits);
+}
+
+/// The same of the head before an output.
+std::int64_t hyper_head_weights(const ModelSpec& spec) {
+  return spec.hyper && spec.hyper->has_head() ? spec.residual_width() * (spec.num_streams() + 1) : 0;
+}
+
 /// Weights that one token meets in its routed experts.
 std::int64_t expert_weights(const ModelSpec& spec, const MoeSpec& moe) {
   const std::int64_t width = moe.latent ? moe.latent->size : spec.hidden_size;
@@ -102,7 +115,8 @@ FlopsPerToken flops_per_token(const ModelSpec& spec) {
     flops.experts = 2 * expert_weights(spec, *spec.moe) * moe_layers;
     flops.shared_experts = mlp_factor * spec.moe->shared_ffn_hidden_size * moe_layers;
   }
-  flops.output = 2 * spec.hidden_size * spec.padded_vocab_size;
+  flops.hyper_connections = 2 * hyper_weights(spec) * spec.num_layers();
+  flops.output = 2 * (spec.hidden_size * spec.padded_vocab_size + hyper_head_weights(spec));
   return flops;
 }
 

@@ -13,10 +13,11 @@ struct FlopsPerToken {
   std::int64_t dense_mlp = 0;
   std::int64_t experts = 0;
   std::int64_t shared_experts = 0;
-  std::int64_t output = 0;
+  std::int64_t hyper_connections = 0;  // around the layers' halves
+  std::int64_t output = 0;             // with what makes one hidden state of several streams
 
   std::int64_t forward() const {
-    return attention_linear + attention_core + dense_mlp + experts + shared_experts + output;
+    return attention_linear + attention_core + dense_mlp + experts + shared_experts + hyper_connections + output;
   }
   std::int64_t training() const { return 3 * forward(); }
 };

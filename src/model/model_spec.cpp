@@ -295,6 +295,21 @@ GatedDeltaSpec gated_delta_spec(const Experiment& experiment) {
                         .kernel_size = experiment.get_int("linear_conv_kernel_dim")};
 }
 
+std::optional<HyperSpec> hyper_spec(const Experiment& experiment, double norm_epsilon) {
+  if (experiment.get_bool("enable_mhc_connections")) {
+    return HyperSpec{.num_streams = experiment.get_int("mhc_num_residual_streams"),
+                     .sinkhorn_iterations = experiment.get_int("mhc_sinkhorn_iterations"),
+                     .form = HyperSpec::Form::kMegatron,
+                     .first_scale = experiment.get_double("mhc_init_gating_factor")};
+  }
+  if (experiment.get_int("hc_mult") == 1) return std::nullopt;
+  return HyperSpec{
+      .num_streams = experiment.get_int("hc_mult"),
+      .sinkhorn_iterations = experiment.get_bool("hc_use_sinkhorn") ? experiment.get_int("hc_sinkhorn_iters") : 0,
+      .epsilon = experiment.get_double("hc_eps"),
+      .norm_epsilon = norm_epsilon};
+}
+
 /// Keys that a query of each layer sees; empty where every layer sees all. window_attn_skip_freq: each n-th layer has
 /// no window, or a list in which 1 means one.
 std::vector<std::int64_t> attention_windows(const Experiment& experiment, std::int64_t num_layers) {
@@ -366,6 +381,7 @@ void add_numerics(const Experiment& experiment, ModelSpec& spec) {
 /// The parts that few models have.
 void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.mixers = mixer_kinds(experiment, experiment.get_int("num_layers"));
+  spec.hyper = hyper_spec(experiment, spec.norm_epsilon);
   spec.gated_delta = gated_delta_spec(experiment);
   spec.short_convolution = {experiment.get_int("conv_L_cache"), part(experiment.get_bool("conv_bias"))};
   spec.mlp_gate = part(experiment.get_bool("swiglu") || experiment.get_bool("quick_geglu"));

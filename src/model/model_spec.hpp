@@ -230,6 +230,24 @@ struct ShortConvolutionSpec {
   Part bias = Part::kAbsent;
 };
 
+/// Hyper-connections (ops/hyper_connection): more residual streams than one. Each half of a layer reads one weighted
+/// sum of them and is written into all, which are mixed meanwhile; a head makes one hidden state of them before an
+/// output.
+struct HyperSpec {
+  std::int64_t num_streams = 1;
+  std::int64_t sinkhorn_iterations = 20;  // 0: rows of a mixing matrix add up to one, its columns to anything
+  double epsilon = 1e-6;
+  double norm_epsilon = 1e-6;  // of the root mean square that divides the logits' products
+  /// Megatron's takes the mean of the streams before an output, and adds norm_epsilon to the root itself.
+  enum class Form { kDeepSeek, kMegatron } form = Form::kDeepSeek;
+  double first_scale = 1.0;  // what scales of the logits begin as
+
+  bool has_head() const { return form == Form::kDeepSeek; }
+
+  /// What a half of a layer makes of its streams: weights of reading, of writing, and of the mixing matrix.
+  std::int64_t num_logits() const { return num_streams * (2 + num_streams); }
+};
+
 /// After a step whose attention logits passed the threshold in a head, its queries and keys shrink to it.
 struct QkClip {
   double threshold = 100.0;
@@ -274,6 +292,7 @@ struct ModelSpec {
   RopeSpec rope;
   std::int64_t dense_ffn_hidden_size = 0;
   std::optional<MoeSpec> moe;
+  std::optional<HyperSpec> hyper;          // absent: one residual stream
   GatedDeltaSpec gated_delta;              // of the layers that mix in this way
   ShortConvolutionSpec short_convolution;  // likewise
   Part mlp_gate = Part::kPresent;          // dense MLPs and experts are gated units
@@ -300,6 +319,9 @@ struct ModelSpec {
   OutputWeight output_weight = OutputWeight::kOwn;
 
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }
+  std::int64_t num_streams() const { return hyper ? hyper->num_streams : 1; }
+  /// Numbers of a token between layers: its streams, one behind the other.
+  std::int64_t residual_width() const { return num_streams() * hidden_size; }
   std::int64_t num_moe_layers() const;
   std::int64_t num_layers_of(MixerKind mixer) const;
   std::int64_t num_heads() const;

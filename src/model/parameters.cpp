@@ -63,6 +63,8 @@ std::string_view name(Component component) {
       return "output";
     case Component::kPrediction:
       return "prediction";
+    case Component::kHyperConnections:
+      return "hyper_connections";
   }
   return "?";
 }
@@ -92,11 +94,15 @@ Descriptors layer_parameters(const ModelSpec& spec, int layer) {
   append(parameters, layer_norm(spec, naming, "pre_mlp_layernorm", "post_attention_layernorm"));
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   append(parameters, is_moe ? moe_parameters(spec, layer) : dense_mlp_parameters(spec, layer));
+  append(parameters, hyper_connection(spec, naming, "self_attention_hyper_connection", "attn_hc"));
+  append(parameters, hyper_connection(spec, naming, "mlp_hyper_connection", "ffn_hc"));
   return parameters;
 }
 
 Descriptors output_parameters(const ModelSpec& spec) {
-  Descriptors parameters = layer_norm(spec, {"decoder.", "model.", -1}, "final_layernorm", "norm");
+  const Naming naming{"decoder.", "model.", -1};
+  Descriptors parameters = hyper_head(spec, naming);
+  append(parameters, layer_norm(spec, naming, "final_layernorm", "norm"));
   if (spec.output_weight == OutputWeight::kOwn) {
     ParameterDescriptor weight =
         matrix({"output_layer.", "", -1}, "weight", {spec.padded_vocab_size, spec.hidden_size}, Component::kOutput,
@@ -127,6 +133,7 @@ Descriptors mtp_depth_parameters(const ModelSpec& spec, int depth) {
   joining.hugging_face = {whole_rows(naming.hugging_face + "eh_proj.weight", joining)};
   parameters.push_back(std::move(joining));
   append(parameters, layer_parameters(spec, layer));
+  append(parameters, hyper_head(spec, naming));
   append(parameters, layer_norm(spec, naming, "final_layernorm", "shared_head.norm"));
   return parameters;
 }

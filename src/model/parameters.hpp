@@ -22,8 +22,9 @@ enum class Component {
   kOutput,
   kExpertLatent,
   kPrediction,  // what joins a prediction depth's two inputs
+  kHyperConnections,
 };
-inline constexpr int kNumComponents = 10;
+inline constexpr int kNumComponents = 11;
 std::string_view name(Component component);
 
 enum class ShardGroup { kTensor, kExpert, kExpertTensor };
@@ -44,13 +45,14 @@ enum class TensorGradient { kWhole, kPartial };
 enum class GradReduction { kDataParallel, kExpertDataParallel };
 
 /// kUniform: between −bound and bound. kLogOfUniform: the logarithm of what lies between low and high.
-enum class InitKind { kNormal, kUniform, kOnes, kZeros, kLogOfUniform };
+enum class InitKind { kNormal, kUniform, kOnes, kZeros, kConstant, kLogOfUniform };
 struct Init {
   InitKind kind = InitKind::kNormal;
   double std = 0.0;
   double bound = 0.0;
   double low = 1.0;
   double high = 1.0;
+  double value = 0.0;  // of kConstant
 };
 
 /// kTaps: a filter for each channel, [C, 1, K]; else one axis, a matrix, or a stack of them.

@@ -57,6 +57,33 @@ struct PassNorm {
   std::vector<PassTensor> values(const PassContext& pass, DType x) const;
 };
 
+/// A hyper-connection of the model, or the head before an output: nn::HyperConnection's twin. There are several
+/// residual streams.
+class PassStreams {
+ public:
+  enum class Kind { kConnection, kHead };
+  PassStreams(const PassContext& pass, Kind kind, std::int64_t rows);
+
+  /// Returns what the norm sees.
+  PassTensor read(int input_slot, int mix_slot, PassSaved& saved) const;
+  void write() const;
+  /// Returns the gradient of the weights, which read_backward uses up.
+  PassTensor write_backward() const;
+  void read_backward(PassTensor dweight) const;
+
+ private:
+  /// The parameters in the type of sums.
+  std::vector<PassTensor> values() const;
+
+  const PassContext& pass_;
+  HyperCuts cuts_;
+  std::int64_t rows_;
+};
+
+/// One hidden state of `rows` tokens in `type` for each of their residual streams' gradients; nothing where there is
+/// one stream: it is the gradient itself.
+PassTensor sum_of_streams(const PassContext& pass, PassTensor dx_TC);
+
 /// The indexer of a layer of sparse attention; `rows` tokens are this rank's.
 class PassIndexer {
  public:

@@ -16,14 +16,20 @@ class LayerPass {
 
  private:
   struct Half {
-    int input_slot, rstd_slot, child;
+    int input_slot, rstd_slot, mix_slot, output_slot, child;
     std::unique_ptr<PassSublayer> sublayer;
   };
+  static PassTensor read(const PassContext& pass, const Half& half, PassSaved& saved);
+  static void add_to_residual(const PassContext& pass, const Half& half, const PassTensor& normed_TH, PassSaved& saved,
+                              PassMode mode);
   static void half_forward(const PassContext& pass, const Half& half, const PassTensor& normed_TH, PassSaved& saved,
                            PassMode mode);
   static void attention_half(const PassContext& pass, const Half& half, const PassTensor& normed_TH, PassSaved& saved,
                              PassMode mode);
-  static PassTensor half_backward(const PassContext& pass, const Half& half, PassTensor dy_TH, PassSaved& saved);
+  static PassTensor restored_input(const PassContext& pass, const Half& half, const PassTensor& read_TH,
+                                   PassSaved& saved);
+  static PassTensor half_backward(const PassContext& pass, const Half& half, PassTensor dy_TC, PassSaved& saved);
+  static PassTensor streams_backward(const PassContext& pass, const Half& half, PassTensor dy_TC, PassSaved& saved);
 
   Half attention_;
   Half mlp_;
@@ -41,6 +47,8 @@ class OutputPass {
   PassTensor backward(const PassContext& pass, const PassTensor& dnormed_TH, PassSaved& saved) const;
 
  private:
+  PassTensor read(const PassContext& pass, PassSaved& saved) const;
+
   LossFusion fusion_;
   Training training_;
 };
@@ -70,7 +78,7 @@ class MtpPass {
 /// The embedding's output, or its gradient, in `type`, times its factor, if it has one.
 void scale_embedding(const PassContext& pass, DType type);
 
-/// [tokens, hidden] as a layer's input has it.
-std::int64_t hidden_elements(const PassSaved& layer);
+/// [tokens, hidden] of a layer's tokens.
+std::int64_t hidden_elements(const ModelSpec& spec, const PassSaved& layer);
 
 }  // namespace primus::model

@@ -42,6 +42,55 @@ void PassNorm::backward(const PassContext& pass, const PassTensor& dy, DType x, 
   pass.ledger.scratch(pass.scratch.norm_backward(rows, width, num_sums, pass.policy.statistics));
 }
 
+PassStreams::PassStreams(const PassContext& pass, Kind kind, std::int64_t rows)
+    : pass_(pass),
+      cuts_{.streams = pass.spec.num_streams(),
+            .logits = kind == Kind::kHead ? pass.spec.num_streams() : pass.spec.hyper->num_logits(),
+            .steps = HyperCuts::sinkhorn_steps(pass.spec.hyper->sinkhorn_iterations)},
+      rows_(rows) {}
+
+std::vector<PassTensor> PassStreams::values() const {
+  const DType sums = pass_.policy.statistics;
+  if (pass_.policy.parameters == sums) return {};
+  return {pass_.ledger.tensor(cuts_.logits * pass_.spec.residual_width(), sums),
+          pass_.ledger.tensor(cuts_.logits, sums), pass_.ledger.tensor(cuts_.writes() ? 3 : 1, sums)};
+}
+
+PassTensor PassStreams::read(int input_slot, int mix_slot, PassSaved& saved) const {
+  if (saved.is_missing(mix_slot)) {
+    const std::vector<PassTensor> converted = values();
+    saved.allocate(mix_slot);
+  }
+  PassTensor z_TH = pass_.ledger.tensor(rows_ * pass_.spec.hidden_size, saved.at(input_slot).dtype());
+  const std::vector<PassTensor> converted = values();
+  HyperCuts reading = cuts_;
+  reading.logits = cuts_.streams;
+  pass_.ledger.scratch(pass_.scratch.hyper_forward(rows_, reading, pass_.policy.statistics));
+  return z_TH;
+}
+
+void PassStreams::write() const {
+  const std::vector<PassTensor> converted = values();
+  pass_.ledger.scratch(pass_.scratch.hyper_forward(rows_, cuts_, pass_.policy.statistics));
+}
+
+PassTensor PassStreams::write_backward() const {
+  PassTensor dweight = pass_.ledger.tensor(rows_ * cuts_.logits, pass_.policy.statistics);
+  const std::vector<PassTensor> converted = values();
+  pass_.ledger.scratch(pass_.scratch.hyper_backward(rows_, pass_.spec.hidden_size, cuts_, pass_.policy.statistics));
+  return dweight;
+}
+
+void PassStreams::read_backward(PassTensor) const {
+  const std::vector<PassTensor> converted = values();
+  pass_.ledger.scratch(pass_.scratch.hyper_backward(rows_, pass_.spec.hidden_size, cuts_, pass_.policy.statistics));
+}
+
+PassTensor sum_of_streams(const PassContext& pass, PassTensor dx_TC) {
+  if (pass.spec.num_streams() == 1) return dx_TC;
+  return pass.ledger.tensor(dx_TC.num_elements() / pass.spec.num_streams(), dx_TC.dtype());
+}
+
 void dropout_into_sum(const PassContext& pass, const PassTensor& x_TH, DType y) {
   if (pass.spec.dropout.hidden == 0.0) pass.ledger.combine_into(x_TH.num_elements(), y, x_TH.dtype());
 }

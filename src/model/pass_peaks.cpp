@@ -136,24 +136,27 @@ class Walk {
   }
 
   void backward() {
-    PassTensor gradient_TH;
+    PassTensor gradient_TC;
     {
       const PassTensor window = windows_.open(kOutsideLayers);
       if (input_.fusion == LossFusion::kUnfused) windows_.arrive_output();
       const PassTensor dnormed_TH = depths_backward();
-      for (std::size_t i = outputs_.size(); i-- > 0;) gradient_TH = output_.backward(pass_, dnormed_TH, *outputs_[i]);
+      for (std::size_t i = outputs_.size(); i-- > 0;) gradient_TC = output_.backward(pass_, dnormed_TH, *outputs_[i]);
     }
-    if (!gradient_TH.is_defined()) gradient_TH = ledger_.tensor(elements_, input_.policy.residual_type());
+    if (!gradient_TC.is_defined()) {
+      gradient_TC = ledger_.tensor(tokens_ * input_.spec.residual_width(), input_.policy.residual_type());
+    }
     for (std::size_t i = layers_.size(); i-- > 0;) {
       const int layer = input_.content.first_layer + static_cast<int>(i);
       const PassTensor window = windows_.open(layer);
       restore(i);
       windows_.arrive(layer);
-      gradient_TH = layers_[i].pass.backward(pass_, std::move(gradient_TH), *layers_[i].saved);
+      gradient_TC = layers_[i].pass.backward(pass_, std::move(gradient_TC), *layers_[i].saved);
     }
     windows_.arrive_rest();
     if (input_.content.embedding == Part::kAbsent) return;
     const PassTensor window = windows_.open(kOutsideLayers);
+    const PassTensor gradient_TH = sum_of_streams(pass_, std::move(gradient_TC));
     scale_embedding(pass_, input_.policy.residual_type());
     if (input_.spec.num_learned_positions > 0) positions();
   }
@@ -183,6 +186,8 @@ class Walk {
   }
 
   void embedding_forward() {
+    const bool is_copied = input_.spec.num_streams() > 1;
+    const PassTensor embedded_TH = is_copied ? ledger_.tensor(elements_, input_.policy.residual_type()) : PassTensor();
     PassTensor learnt_TH;
     if (input_.spec.num_learned_positions > 0) {
       learnt_TH = ledger_.tensor(elements_, input_.policy.parameters);

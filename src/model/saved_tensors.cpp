@@ -109,10 +109,17 @@ SavedDeclaration layer_saved(const ModelSpec& spec, const NumericPolicy& policy,
   const std::int64_t tokens = local_tokens(batch, sharding).between;
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
   SavedDeclaration declaration;
-  declaration.tensors = {{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+  const std::int64_t connected = spec.hyper ? tokens : 0;
+  const std::int64_t logits = spec.hyper ? spec.hyper->num_logits() : 0;
+  const auto residual = SavedCategory::kResidual;
+  declaration.tensors = {{"input", {tokens, spec.residual_width()}, policy.residual_type(), residual},
                          {"input_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
-                         {"middle", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
-                         {"middle_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm}};
+                         {"middle", {tokens, spec.residual_width()}, policy.residual_type(), residual},
+                         {"middle_rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
+                         {"input_mix", {connected, logits}, policy.statistics, residual},
+                         {"mixer_output", {connected, spec.hidden_size}, policy.activations, residual},
+                         {"middle_mix", {connected, logits}, policy.statistics, residual},
+                         {"mlp_output", {connected, spec.hidden_size}, policy.activations, residual}};
   declaration.children = {
       mixer_saved(spec, policy, batch, layer, sharding),
       is_moe ? moe_saved(spec, policy, batch, sharding) : dense_mlp_saved(spec, policy, batch, sharding)};
@@ -124,10 +131,14 @@ SavedDeclaration output_saved(const ModelSpec& spec, const NumericPolicy& policy
   const auto [inside, tokens] = local_tokens(batch, sharding);
   const bool fused = fusion == LossFusion::kFused;
   const std::int64_t vocabulary = share(spec.padded_vocab_size, sharding.tensor);
-  return {{{"input", {tokens, spec.hidden_size}, policy.residual_type(), SavedCategory::kResidual},
+  return {{{"input", {tokens, spec.residual_width()}, policy.residual_type(), SavedCategory::kResidual},
            {"rstd", {statistics_of(spec, tokens)}, policy.statistics, SavedCategory::kNorm},
            {"hidden_gradient", {fused ? tokens : 0, spec.hidden_size}, policy.activations, SavedCategory::kLoss},
-           {"logits", {fused ? 0 : inside, vocabulary}, policy.logit_type(), SavedCategory::kLoss}},
+           {"logits", {fused ? 0 : inside, vocabulary}, policy.logit_type(), SavedCategory::kLoss},
+           {"mix",
+            {spec.hyper && spec.hyper->has_head() ? tokens : 0, spec.num_streams()},
+            policy.statistics,
+            SavedCategory::kResidual}},
           {}};
 }
 

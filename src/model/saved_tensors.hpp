@@ -1,8 +1,8 @@
 #pragma once
 // What each layer keeps from forward to backward, declared: the projection adds it up, the trainer allocates from it.
-// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, A heads, E experts, K top_k, L width
-// of the experts' latent space, R rows of all experts
-// (T·K, or what their capacity leaves), F ffn width. With a Sharding they are one rank's.
+// Legend: T tokens of a micro-batch, S sequence, B = T/S, H hidden, C of all residual streams, A heads, E experts, K
+// top_k, L width of the experts' latent space, R rows of all experts (T·K, or what their capacity leaves), F ffn width.
+// With a Sharding they are one rank's.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -101,14 +101,15 @@ struct MoeSlot {
   };
 };
 struct LayerSlot {
-  enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd };
+  enum : int { kInput, kInputRstd, kMiddle, kMiddleRstd, kInputMix, kMixerOutput, kMiddleMix, kMlpOutput };
   enum : int { kMixer, kMlp };  // children
 };
-/// kReceived above: rows that other ranks sent to this rank's experts. Without experts elsewhere they are gathered
-/// again; from elsewhere that would be a second exchange, so they are kept.
-/// kHiddenGradient: fused loss only, the gradient that forward already computed; kLogits: unfused loss only.
+/// kInputMix and the slots behind it, and kMix below: of several residual streams (ModelSpec::hyper), what the weights
+/// of reading and writing are made of, and what was written. kReceived above: rows that other ranks sent to this rank's
+/// experts. Without experts elsewhere they are gathered again; from elsewhere that would be a second exchange, so they
+/// are kept. kHiddenGradient: fused loss only, the gradient that forward already computed; kLogits: unfused loss only.
 struct OutputSlot {
-  enum : int { kInput, kRstd, kHiddenGradient, kLogits };
+  enum : int { kInput, kRstd, kHiddenGradient, kLogits, kMix };
 };
 
 /// A multi-token prediction depth; the layer's kInput is the joined projection's output.

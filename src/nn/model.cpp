@@ -29,8 +29,9 @@ Model::Model(const model::ModelSpec& spec, const model::NumericPolicy& policy, m
              ParameterStore& parameters)
     : parameters_(parameters),
       embedding_(spec, "decoder", parameters),
-      output_(spec, policy, fusion, "decoder.final_layernorm", parameters),
-      variant_(spec.mtp_variant) {
+      output_(spec, policy, fusion, "decoder", parameters),
+      variant_(spec.mtp_variant),
+      num_streams_(spec.num_streams()) {
   if (spec.num_learned_positions > 0) positions_ = &parameters.get("embedding.position_embeddings.weight");
   layers_.reserve(spec.layers.size());
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
@@ -112,7 +113,7 @@ std::optional<double> Model::indexer_loss() {
 }
 
 Tensor Model::part_output(Saved& saved, int part) const {
-  if (part == 0) return output_.normed(output_saved(saved));
+  if (part == 0) return normed_output(saved);
   return depths_[static_cast<std::size_t>(part - 1)].normed(depth_saved(saved, part - 1));
 }
 
@@ -121,9 +122,15 @@ Tensor Model::depth_input(const MicroBatchInput& input, Saved& saved, int depth,
   return HiddenMixing(depth, input, step).mixed([&](int part) { return part_output(saved, part); });
 }
 
-Tensor Model::forward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
-  Tensor& embedded_TH = saved.child(0).allocate(kInput);
+void Model::embed(const MicroBatchInput& input, const StepContext& step, Tensor& x_TC) const {
+  if (num_streams_ == 1) return embedding_.forward(input.ids_T, step, x_TC, learnt_positions(input, step));
+  Tensor embedded_TH = workspace({x_TC.size(0), x_TC.size(1) / num_streams_}, x_TC);
   embedding_.forward(input.ids_T, step, embedded_TH, learnt_positions(input, step));
+  copy_to_streams(embedded_TH, x_TC);
+}
+
+Tensor Model::forward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
+  embed(input, step, saved.child(0).allocate(kInput));
   for (int layer = 0; layer < num_layers(); ++layer) {
     layers_[static_cast<std::size_t>(layer)].forward(saved.child(layer), step, saved.child(layer + 1).allocate(kInput));
     if (takes_choice_[static_cast<std::size_t>(layer + 1)] == model::Part::kPresent) lend_choice(saved, layer);
@@ -185,18 +192,20 @@ Tensor Model::learnt_positions(const MicroBatchInput& input, const StepContext& 
 }
 
 void Model::backward(const MicroBatchInput& input, Saved& saved, const StepContext& step) {
-  Tensor gradient_TH;
+  Tensor gradient_TC;
   {
     const GradientWindow window(parameters_, kOutsideLayers);
     const Tensor dnormed_TH = depths_backward(input, saved, step);
-    gradient_TH = output_.backward(output_saved(saved), step, dnormed_TH);
+    gradient_TC = output_.backward(output_saved(saved), step, dnormed_TH);
   }
   for (int layer = num_layers() - 1; layer >= 0; --layer) {
     const GradientWindow window(parameters_, layer);
     restore(saved, layer, step);
-    gradient_TH = layers_[static_cast<std::size_t>(layer)].backward(std::move(gradient_TH), saved.child(layer), step);
+    gradient_TC = layers_[static_cast<std::size_t>(layer)].backward(std::move(gradient_TC), saved.child(layer), step);
   }
   const GradientWindow window(parameters_, kOutsideLayers);
+  Tensor gradient_TH = sum_of_streams(gradient_TC, num_streams_);
+  gradient_TC.reset();
   gradient_TH = embedding_.backward(input.ids_T, std::move(gradient_TH), step);
   if (positions_ != nullptr) {
     ops::embedding_backward(positions_of(input, step), gradient_TH, positions_->sum_target());

@@ -1,6 +1,6 @@
 #pragma once
 // The whole model on one rank: embedding, layers, output, prediction depths. Legend: T tokens of the micro-batch, H
-// hidden.
+// hidden, C all residual streams side by side.
 #include "nn/hidden_mixing.hpp"
 #include "nn/model_input.hpp"
 #include "nn/mtp_depth.hpp"
@@ -15,6 +15,9 @@ class Model {
   /// Masked sums of the tokens' losses in fp64: the main model's, then each prediction depth's (training only). In
   /// training `saved` holds what backward needs; in evaluation nothing is left in it.
   Tensor forward(const MicroBatchInput& input, Saved& saved, const StepContext& step);
+
+  /// The normed hidden states that the output's projection reads, made again from what a training pass left in `saved`.
+  Tensor normed_output(Saved& saved) const { return output_.normed(output_saved(saved)); }
 
   /// Adds every gradient to the main gradients (with kDeferred: those of weights later, by weight_grad).
   void backward(const MicroBatchInput& input, Saved& saved, const StepContext& step);
@@ -41,6 +44,8 @@ class Model {
   std::vector<RoutedLayer> routed_layers();
 
  private:
+  /// The first layer's input: the embedded tokens, as many times as there are residual streams.
+  void embed(const MicroBatchInput& input, const StepContext& step, Tensor& x_TC) const;
   /// What the positions' own embedding adds to the tokens'; undefined: nothing.
   Tensor learnt_positions(const MicroBatchInput& input, const StepContext& step) const;
   /// The layer behind `layer` reads the keys that this one has.
@@ -69,6 +74,7 @@ class Model {
       takes_choice_;  // of each layer, and behind them the output: reads the keys of the one before
   OutputLayer output_;
   model::MtpVariant variant_;
+  std::int64_t num_streams_;
   std::vector<MtpDepth> depths_;
 };
 

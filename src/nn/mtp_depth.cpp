@@ -20,8 +20,8 @@ MtpDepth::MtpDepth(const model::ModelSpec& spec, const model::NumericPolicy& pol
       repetition_(depth - spec.parameter_depth(depth)),
       gradients_(spec.mtp_variant.detached == model::Part::kPresent ? Gradients::kWithin : Gradients::kToDecoder),
       layer_(std::move(layer)),
-      output_(spec, policy, fusion, fmt::format("mtp.layers.{}.final_layernorm", spec.parameter_depth(depth)),
-              parameters, gradients_ == Gradients::kWithin ? OutputTraining::kFrozen : OutputTraining::kTrained) {}
+      output_(spec, policy, fusion, fmt::format("mtp.layers.{}", spec.parameter_depth(depth)), parameters,
+              gradients_ == Gradients::kWithin ? OutputTraining::kFrozen : OutputTraining::kTrained) {}
 
 StepContext MtpDepth::repeated(StepContext step) const {
   step.repetition = repetition_;
@@ -47,7 +47,7 @@ Tensor MtpDepth::forward(const DepthInput& input, const Tensor& hidden_TH, Saved
   Saved& output_saved = saved.child(Slot::kOutput);
   Tensor joined_TH = workspace({hidden_TH.size(0), hidden_TH.size(1)}, hidden_TH);
   ops::linear_forward(join(input.ids_T, hidden_TH, saved, step).both_T2H, joining_.weight, joined_TH);
-  layer_saved.allocate(model::LayerSlot::kInput).copy_(joined_TH);
+  copy_to_streams(joined_TH, layer_saved.allocate(model::LayerSlot::kInput));
   layer_->forward(layer_saved, repeated(step), output_saved.allocate(model::OutputSlot::kInput));
   return output_.forward(output_saved, step, input.loss);
 }
@@ -59,11 +59,14 @@ Tensor MtpDepth::normed(Saved& saved) const {
 Tensor MtpDepth::backward(const DepthInput& input, const Tensor& hidden_TH, const Tensor& dnormed_TH, Saved& saved,
                           const StepContext& step) {
   Saved& layer_saved = saved.child(Slot::kLayer);
-  Tensor gradient_TH = output_.backward(saved.child(Slot::kOutput), step, dnormed_TH);
-  layer_->restore(layer_saved, repeated(step));
-  gradient_TH = layer_->backward(std::move(gradient_TH), layer_saved, repeated(step)).to(hidden_TH.scalar_type());
-
   const std::int64_t hidden = hidden_TH.size(1);
+  Tensor gradient_TC = output_.backward(saved.child(Slot::kOutput), step, dnormed_TH);
+  layer_->restore(layer_saved, repeated(step));
+  gradient_TC = layer_->backward(std::move(gradient_TC), layer_saved, repeated(step));
+  const std::int64_t num_streams = gradient_TC.size(1) / hidden;
+  const Tensor gradient_TH =
+      sum_of_streams(std::exchange(gradient_TC, Tensor()), num_streams).to(hidden_TH.scalar_type());
+
   const Joined joined = join(input.ids_T, hidden_TH, saved, step);
   Tensor dboth_T2H = workspace({hidden_TH.size(0), 2 * hidden}, hidden_TH);
   ops::linear_dgrad(gradient_TH, joining_.weight, dboth_T2H);

@@ -59,6 +59,9 @@ void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed
     case model::InitKind::kZeros:
       fill(weight, [](std::int64_t) { return 0.0; });
       return;
+    case model::InitKind::kConstant:
+      fill(weight, [&](std::int64_t) { return descriptor.init.value; });
+      return;
     case model::InitKind::kUniform: {
       const Philox generator(seed, descriptor.name);
       const double bound = descriptor.init.bound;

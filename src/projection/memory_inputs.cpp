@@ -107,7 +107,8 @@ std::string_view largest_size(const MemoryInputs& inputs) {
 void require_countable(const Experiment& experiment, const MemoryInputs& inputs) {
   const model::ModelSpec& spec = inputs.spec;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-  double width = 8.0 * real(spec.hidden_size) + 3.0 * real(spec.dense_ffn_hidden_size) + real(spec.padded_vocab_size);
+  double width =
+      8.0 * real(spec.residual_width()) + 3.0 * real(spec.dense_ffn_hidden_size) + real(spec.padded_vocab_size);
   if (const auto* mla = std::get_if<model::MlaSpec>(&spec.attention)) {
     width += 4.0 * real(mla->num_heads) * real(mla->query_dim() + mla->v_head_dim) + real(mla->kv_lora_rank) +
              real(mla->q_lora_rank.value_or(0));

@@ -9,11 +9,11 @@ std::int64_t bytes_of(const model::SavedDeclaration& declared, int slot) {
   return declared.tensors.at(static_cast<std::size_t>(slot)).size_bytes();
 }
 
-/// The residual stream of a rank's tokens.
+/// The residual streams of a rank's tokens.
 std::int64_t stream_bytes(const MemoryInputs& inputs) {
   const model::Sharding& sharding = inputs.sharding.model;
   const std::int64_t tokens = inputs.micro_batch.num_tokens() / sharding.context / sharding.sequence_parts();
-  return tokens * inputs.spec.hidden_size * size_bytes(inputs.policy.activations);
+  return tokens * inputs.spec.residual_width() * size_bytes(inputs.policy.activations);
 }
 
 /// Bytes of keys and values of this rank's part of a sequence.

@@ -120,15 +120,12 @@ struct Output {
 };
 
 /// The logits once more from what forward kept: it makes a chunk of them at a time and keeps none.
-Tensor logits(nn::Saved& saved, const model::ModelSpec& spec, nn::ParameterStore& parameters, model::BatchShape batch) {
-  nn::Saved& output = saved.child(static_cast<int>(spec.num_layers()));
-  const Tensor& hidden_TH = output.at(model::OutputSlot::kInput);
-  Tensor normed_TH = at::empty(hidden_TH.sizes(), hidden_TH.options());
-  nn::Norm(spec, "decoder.final_layernorm", parameters)
-      .apply(hidden_TH, output.at(model::OutputSlot::kRstd), normed_TH);
+Tensor logits(const nn::Model& model, nn::Saved& saved, const model::ModelSpec& spec, nn::ParameterStore& parameters,
+              model::BatchShape batch) {
+  const Tensor normed_TH = model.normed_output(saved);
   const bool is_tied = spec.output_weight == model::OutputWeight::kTiedToEmbedding;
   const Tensor& weight = parameters.get(is_tied ? "embedding.word_embeddings.weight" : "output_layer.weight").weight;
-  Tensor logits_TV = at::empty({batch.num_tokens(), weight.size(0)}, hidden_TH.options());
+  Tensor logits_TV = at::empty({batch.num_tokens(), weight.size(0)}, normed_TH.options());
   ops::linear_forward(normed_TH, weight, logits_TV);
   ops::bound_logits({.scale = spec.logits.scale, .softcap = spec.logits.softcap}, logits_TV);
   return logits_TV.narrow(1, 0, spec.vocab_size).reshape({batch.num_sequences, batch.seq_length, spec.vocab_size});
@@ -150,7 +147,7 @@ Output pass(const model::ModelSpec& spec, const model::NumericPolicy& policy, nn
   Output output;
   output.loss = model.forward(input, saved, step).item<double>() * tokens.loss.inverse_num_tokens;
   const at::ScalarType written = ops::to_aten(policy.statistics);
-  output.logits_BSV = logits(saved, spec, parameters, tokens.batch).to(written).to(at::kCPU).contiguous();
+  output.logits_BSV = logits(model, saved, spec, parameters, tokens.batch).to(written).to(at::kCPU).contiguous();
   if (gradients == Gradients::kNo) return output;
   model.backward(input, saved, step);
   parameters.complete_gradients();

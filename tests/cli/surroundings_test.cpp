@@ -131,11 +131,11 @@ TEST_F(Surroundings, ARefusedTrainNamesTheModelsParts) {
   const ProgramResult v4 = run({"direct", "--nproc", "1", "--", "train", "pretrain", "--config",
                                 experiment("deepseek_v4_flash-BF16-pretrain.yaml")});
   EXPECT_EQ(v4.code, 2);
-  expect_holds(v4.err, {"this model has DeepSeek-V4's compressed attention", "this model has hyper-connections",
+  expect_holds(v4.err, {"this model has DeepSeek-V4's compressed attention", "this model has routing by token id",
                         "this model has sliding windows"});
   const ProgramResult checked = run({"config", "check", "--train", experiment("deepseek_v4_flash-BF16-pretrain.yaml")});
   EXPECT_EQ(checked.code, 2);
-  expect_holds(checked.out, {"this model has hyper-connections"});
+  expect_holds(checked.out, {"this model has routing by token id"});
   folder_.write(
       "linear.yaml",
       "work_group: a\nuser_name: b\nexp_name: c\nworkspace: d\nmodules:\n  pre_trainer:\n    framework: "

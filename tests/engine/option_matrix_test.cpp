@@ -165,6 +165,7 @@ const std::vector<Dimension>& table() {
           {"dropout", [](Combination& s) { s.spec.dropout = {0.1, 0.1}; }},
           {"LayerNorm around one", [](Combination& s) { s.spec.norm = model::NormKind::kLayer; s.spec.norm_around_one = model::Part::kPresent; }},
           {"residual after the norm, bounded logits", [](Combination& s) { s.spec.residual_after_norm = model::Part::kPresent; s.spec.logits.softcap = 5.0; }},
+          {"residual streams", [](Combination& s) { s.spec.hyper = model::HyperSpec{.num_streams = 3, .sinkhorn_iterations = 3, .first_scale = 0.1}; }},
           {"scales by width, clipped queries and keys", [](Combination& s) { s.spec.width_scaling = model::WidthScaling{.width = 2.0, .embedding = 2.0, .attention_power = 1.0, .base_head_dim = 4.0};
               s.spec.logits.scale = 0.5; s.optimizer.width = 2.0; s.spec.qk_clip = model::QkClip{.threshold = 0.05, .alpha = 0.5}; }}}},
       {"recompute", {
@@ -177,9 +178,11 @@ const std::vector<Dimension>& table() {
       {"precision", {
           {"fp32", [](Combination&) {}},
           {"bf16", [](Combination& s) { narrow(s, DType::kBFloat16); }},
-          {"bf16, wide residual stream and logits", [](Combination& s) { narrow(s, DType::kBFloat16); s.step.policy.residual = s.step.policy.logits = DType::kFloat32; }},
+          {"bf16, wide residual stream and logits", [](Combination& s) { narrow(s, DType::kBFloat16); s.step.policy.logits = DType::kFloat32;
+              if (!s.spec.hyper) s.step.policy.residual = DType::kFloat32; }},
           {"fp16", [](Combination& s) { narrow(s, DType::kFloat16);
-              s.step.loss_scale = {.initial = 4096.0, .smallest = 1.0, .window = 4, .hysteresis = 2, .kind = engine::LossScaleSettings::Kind::kDynamic}; }},
+              // Gradients of delta nets' filters leap from one step to the next.
+              s.step.loss_scale = {.initial = s.spec.gated_delta.num_key_heads > 0 ? 256.0 : 4096.0, .smallest = 1.0, .window = 4, .hysteresis = 2, .kind = engine::LossScaleSettings::Kind::kDynamic}; }},
           {"bf16 gradients and moments", [](Combination& s) { moments(s, DType::kBFloat16, DType::kBFloat16); }},
           {"fp8 moments, fp16 masters", [](Combination& s) { moments(s, DType::kFloat8, DType::kFloat8); s.step.policy.master = DType::kFloat16; }}}},
       {"loss", {
@@ -344,7 +347,8 @@ TEST_P(OptionMatrix, MicroBatchesAgree) {
     for (std::size_t depth = 0; depth < expected.mtp_losses.size(); ++depth) {
       EXPECT_NEAR(result.mtp_losses[depth], expected.mtp_losses[depth], 1e-12 * expected.mtp_losses[depth]);
     }
-    EXPECT_LE(worst_difference(parts.store, whole.store), 1e-11);
+    // Weights of streams are scaled by a number each, whose gradient is a sum over all tokens of terms that cancel.
+    EXPECT_LE(worst_difference(parts.store, whole.store), setup.spec.hyper ? 1e-10 : 1e-11);
   }
 }
 

@@ -206,6 +206,10 @@ void use_indexer(Configuration& c) {
       model::IndexerSpec{.num_heads = 3, .head_dim = 8, .top_k = 5, .loss_coefficient = 0.5};
 }
 
+void use_streams(Configuration& c) {
+  c.spec.hyper = model::HyperSpec{.num_streams = 3, .sinkhorn_iterations = 4};
+}
+
 void use_half_precision(Configuration& c) {
   c.step.policy.parameters = c.step.policy.activations = DType::kBFloat16;
 }
@@ -321,6 +325,41 @@ const Option kOptions[] = {
        using enum model::LayerRecompute;
        c.step.recompute.layers = {kAllButInput, kAll, kAll};
      }},
+    {"residual streams", use_streams},
+    {"residual streams whose mean is read, half precision",
+     [](Configuration& c) {
+       use_streams(c);
+       use_half_precision(c);
+       c.spec.hyper->form = model::HyperSpec::Form::kMegatron;
+       c.spec.num_mtp_layers = 1;
+     }},
+    {"residual streams, half precision, fused loss",
+     [](Configuration& c) {
+       use_streams(c);
+       use_half_precision(c);
+       c.step.loss_fusion = model::LossFusion::kFused;
+       c.spec.dropout.hidden = 0.2;
+     }},
+    {"residual streams with learnt positions and depths",
+     [](Configuration& c) {
+       use_streams(c);
+       c.spec.num_learned_positions = 32;
+       c.spec.width_scaling = model::WidthScaling{.width = 3.0, .embedding = 1.7};
+       c.spec.num_mtp_layers = 2;
+     }},
+    {"residual streams, made again",
+     [](Configuration& c) {
+       use_streams(c);
+       use_half_precision(c);
+       using enum model::LayerRecompute;
+       c.step.recompute.layers = {kAllButInput, kAll, kNone};
+     }},
+    {"residual streams, modules made again",
+     [](Configuration& c) {
+       use_streams(c);
+       c.step.recompute.modules = {model::RecomputeModule::kCoreAttention, model::RecomputeModule::kMoe,
+                                   model::RecomputeModule::kMlp};
+     }},
     {"sinks",
      [](Configuration& c) {
        use_half_precision(c);
@@ -412,7 +451,7 @@ TEST_P(PassBytesOf, AnOption) {
   expect_declared(c, generator);
   if (std::holds_alternative<model::GqaSpec>(c.spec.attention)) {
     use_half_precision(c);
-    c.step.policy.residual = DType::kFloat32;
+    if (!c.spec.hyper) c.step.policy.residual = DType::kFloat32;
     c.step.policy.main_gradients = DType::kBFloat16;
     expect_declared(c, generator);
   }
@@ -466,6 +505,10 @@ TEST(PassBytesMutation, ADeclarationWithoutOneOfItsTensorsIsNoticed) {
       c.spec.mixers.front() = model::MixerKind::kShortConvolution;
       c.step.recompute = {};
     }
+    if (seed == 9103) {
+      add_streams(c.spec, seed);
+      c.step.policy.residual.reset();
+    }
     num_taught += c.spec.indexer() != nullptr && c.spec.indexer()->loss_coefficient > 0.0 ? 1 : 0;
     PassRun run(c);
     const auto [forward, backward] = run.held(generator);
@@ -493,6 +536,7 @@ TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
           use_half_precision(c);
           use_delta_nets(c);
         },
+        +[](Configuration& c) { use_streams(c); },
         +[](Configuration& c) {
           use_indexer(c);
           use_half_precision(c);

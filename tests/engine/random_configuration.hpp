@@ -54,6 +54,10 @@ inline Configuration random_configuration(std::uint64_t seed) {
     }
   }
   if (generator() % 2 == 0) add_indexer(c.spec, seed);
+  if (seed % 5 == 3) {
+    add_streams(c.spec, seed);
+    c.step.policy.residual.reset();
+  }
   return c;
 }
 

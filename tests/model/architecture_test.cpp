@@ -30,9 +30,8 @@ TEST(ArchitectureTest, EveryPresetOfAKnownShapeIsCountedWhole) {
 }
 
 TEST(ArchitectureTest, PartsOfUnknownShapeAreNamed) {
-  EXPECT_EQ(
-      names(uncounted_parts(test::preset_experiment("deepseek_v4_flash"))),
-      (std::vector<std::string>{"DeepSeek-V4's compressed attention", "hyper-connections", "routing by token id"}));
+  EXPECT_EQ(names(uncounted_parts(test::preset_experiment("deepseek_v4_flash"))),
+            (std::vector<std::string>{"DeepSeek-V4's compressed attention", "routing by token id"}));
   EXPECT_EQ(names(uncounted_parts(test::preset_experiment("kimi_k3"))),
             (std::vector<std::string>{"Kimi K3's delta and latent attention", "attention over residuals"}));
 }

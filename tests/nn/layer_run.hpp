@@ -49,7 +49,7 @@ inline LayerRun run_layer(const model::ModelSpec& spec, int layer, model::BatchS
   nn::Saved saved(model::layer_saved(spec, policy, batch, layer));
   const nn::StepContext step = step_context(spec, batch, packed, dtype, timing);
   saved.allocate(model::LayerSlot::kInput).copy_(x_TH);
-  run.y_TH = poisoned({batch.num_tokens(), spec.hidden_size}, dtype);
+  run.y_TH = poisoned({batch.num_tokens(), spec.residual_width()}, dtype);
   transformer.forward(saved, step, run.y_TH);
   run.dx_TH = transformer.backward(dy_TH.clone(), saved, step);
   if (timing == nn::WeightGradTiming::kDeferred) transformer.weight_grad(saved);
@@ -59,8 +59,8 @@ inline LayerRun run_layer(const model::ModelSpec& spec, int layer, model::BatchS
 /// Weight gradients in an action of their own are the same bits as those of the backward pass.
 inline void expect_deferred_gradients_equal(const model::ModelSpec& spec, model::BatchShape batch,
                                             const PackedDocuments& documents, std::mt19937_64& generator) {
-  const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
-  const Tensor dy = random_normal({batch.num_tokens(), spec.hidden_size}, at::kFloat, generator);
+  const Tensor x = random_normal({batch.num_tokens(), spec.residual_width()}, at::kFloat, generator);
+  const Tensor dy = random_normal({batch.num_tokens(), spec.residual_width()}, at::kFloat, generator);
   const LayerRun now = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kWithBackward, x, dy);
   const LayerRun later = run_layer(spec, 0, batch, documents, at::kFloat, nn::WeightGradTiming::kDeferred, x, dy);
   EXPECT_TRUE(at::equal(now.y_TH, later.y_TH));

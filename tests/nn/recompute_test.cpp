@@ -33,6 +33,7 @@ model::ModelSpec deep_spec(std::uint64_t seed) {
   } else if (seed % 4 != 0) {
     add_indexer(spec, seed);
   }
+  if (seed % 7 < 3) add_streams(spec, seed);
   return spec;
 }
 

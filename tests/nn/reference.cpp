@@ -422,16 +422,33 @@ Tensor reference_mixer(const Tensor& x_BSH, const ModelSpec& spec, int layer, co
   PRIMUS_CHECK(false, "no reference for the mixer of layer {}", layer);
 }
 
-Tensor reference_layer(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
+Tensor reference_layer(const Tensor& x_BSC, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed) {
   const bool is_after = spec.residual_after_norm == model::Part::kPresent;
   const auto joined = [&](const Tensor& x, const Tensor& normed, const Tensor& y, const char* stream) {
     return (is_after ? normed : x) +
            dropped(y.contiguous(), spec.dropout.hidden, layer_part(layer, stream), packed.repetition);
   };
-  const Tensor normed = normalise(x_BSH, spec, p, layer_part(layer, "input_layernorm"));
+  if (spec.hyper) {
+    const auto behind = [&](const Tensor& y, const char* stream) {
+      return dropped(y.contiguous(), spec.dropout.hidden, layer_part(layer, stream), packed.repetition);
+    };
+    const auto mixer = [&](const Tensor& z) {
+      const Tensor normed = normalise(z, spec, p, layer_part(layer, "input_layernorm"));
+      return behind(reference_mixer(normed, spec, layer, p, aux_loss, packed), "self_attention.dropout");
+    };
+    const auto mlp = [&](const Tensor& z) {
+      const ReferenceBlock block =
+          reference_mlp(normalise(z, spec, p, layer_part(layer, "pre_mlp_layernorm")), spec, layer, p);
+      if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;
+      return behind(block.y_BSH, "mlp.dropout");
+    };
+    const Tensor middle = reference_connection(x_BSC, spec, layer_part(layer, "self_attention"), p, mixer);
+    return reference_connection(middle, spec, layer_part(layer, "mlp"), p, mlp);
+  }
+  const Tensor normed = normalise(x_BSC, spec, p, layer_part(layer, "input_layernorm"));
   const Tensor middle =
-      joined(x_BSH, normed, reference_mixer(normed, spec, layer, p, aux_loss, packed), "self_attention.dropout");
+      joined(x_BSC, normed, reference_mixer(normed, spec, layer, p, aux_loss, packed), "self_attention.dropout");
   const Tensor middle_normed = normalise(middle, spec, p, layer_part(layer, "pre_mlp_layernorm"));
   const ReferenceBlock block = reference_mlp(middle_normed, spec, layer, p);
   if (block.aux_loss.defined() && aux_loss != nullptr) *aux_loss = *aux_loss + block.aux_loss;
@@ -504,7 +521,7 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
     const Tensor position = documents_of(x, packed).position.to(at::kLong);
     x = x + at::embedding(p.at("embedding.position_embeddings.weight"), position);
   }
-  x = embedded(x, "decoder");
+  x = reference_streams(embedded(x, "decoder"), spec);
   Tensor hidden_BSS;
   PackedDocuments shared = packed;
   shared.hidden_BSS = &hidden_BSS;
@@ -512,7 +529,7 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
     x = reference_layer(x, spec, layer, p, &result.aux_loss, shared);
   }
   const Tensor& output = spec.output_weight == model::OutputWeight::kOwn ? p.at("output_layer.weight") : embedding;
-  Tensor hidden = normalise(x, spec, p, "decoder.final_layernorm");
+  Tensor hidden = normalise(reference_contraction(x, spec, p, "decoder"), spec, p, "decoder.final_layernorm");
   result.loss_sum = (token_losses(hidden, output, labels_BS, spec.logits) * mask_BS.to(at::kDouble)).sum();
   const bool is_detached = spec.mtp_variant.detached == model::Part::kPresent;
   const auto cut = [&](const Tensor& part) { return is_detached ? part.detach() : part; };
@@ -527,10 +544,10 @@ ReferenceLoss reference_model(const Tensor& ids_BS, const Tensor& labels_BS, con
         at::cat({normalise(cut(embedded(at::embedding(embedding, ids), user)), spec, p, own + ".enorm"),
                  normalise(mixed(parts, spec, document_BS), spec, p, own + ".hnorm")},
                 -1);
-    const Tensor y =
-        reference_layer(project(joined, p.at(own + ".eh_proj.weight")), spec, static_cast<int>(spec.num_layers()) + set,
-                        p, &result.aux_loss, {packed.position_BS, packed.first_key_BS, depth - set});
-    parts.push_back(normalise(y, spec, p, own + ".final_layernorm"));
+    const Tensor y = reference_layer(reference_streams(project(joined, p.at(own + ".eh_proj.weight")), spec), spec,
+                                     static_cast<int>(spec.num_layers()) + set, p, &result.aux_loss,
+                                     {packed.position_BS, packed.first_key_BS, depth - set});
+    parts.push_back(normalise(reference_contraction(y, spec, p, own), spec, p, own + ".final_layernorm"));
     const Tensor losses =
         token_losses(parts.back(), cut(output), shifted(labels_BS, depth + 1, document_BS), spec.logits);
     result.mtp_losses.push_back((losses * mask).sum() / mask.sum().clamp_min(1.0));

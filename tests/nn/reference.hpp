@@ -1,6 +1,7 @@
 #pragma once
 // The same model written a second time: plain formulas in fp64 under libtorch's autograd, no op of ours. The oracle of
 // D1.
+#include <functional>
 #include <map>
 #include <string>
 
@@ -67,7 +68,18 @@ Tensor reference_short_convolution(const Tensor& x_BSH, const model::ModelSpec& 
 Tensor reference_mixer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed = {});
 
-Tensor reference_layer(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+/// All residual streams [B, S, C] through the hyper-connection around the half `part` of a layer, which makes y_BSH of
+/// z_BSH. In reference_streams.cpp, as the next two.
+Tensor reference_connection(const Tensor& x_BSC, const model::ModelSpec& spec, const std::string& part,
+                            const ReferenceParameters& p, const std::function<Tensor(const Tensor&)>& half);
+/// x_BSH as each of a token's residual streams.
+Tensor reference_streams(const Tensor& x_BSH, const model::ModelSpec& spec);
+/// One hidden state [B, S, H] of the streams, before the norm of the output of `part`.
+Tensor reference_contraction(const Tensor& x_BSC, const model::ModelSpec& spec, const ReferenceParameters& p,
+                             const std::string& part);
+
+/// Of all residual streams side by side, [B, S, C].
+Tensor reference_layer(const Tensor& x_BSC, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                        Tensor* aux_loss, const PackedDocuments& packed = {});
 
 /// ids and labels [B, S]: masked sum of token losses, the sum of the layers' auxiliary losses, and each prediction

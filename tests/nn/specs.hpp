@@ -79,6 +79,22 @@ inline void add_indexer(model::ModelSpec& spec, std::uint64_t seed) {
   }
 }
 
+/// Several residual streams; what does not go with them is taken away.
+inline void add_streams(model::ModelSpec& spec, std::uint64_t seed) {
+  std::mt19937_64 generator(seed * 5381 + 11);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
+  };
+  spec.hyper =
+      model::HyperSpec{.num_streams = pick(2, 5),
+                       .sinkhorn_iterations = pick(0, 4),
+                       .epsilon = pick(0, 1) == 0 ? 1e-6 : 1e-2,
+                       .norm_epsilon = 1e-3,
+                       .form = pick(0, 2) == 0 ? model::HyperSpec::Form::kMegatron : model::HyperSpec::Form::kDeepSeek,
+                       .first_scale = pick(0, 1) == 0 ? 1.0 : 0.5};
+  spec.residual_after_norm = model::Part::kAbsent;
+}
+
 /// Options of routing, experts and MLPs, half of them as they were. Those that change from one forward pass to the
 /// next, or with the micro-batch, are left to tests of their own.
 inline void randomise_mlp(model::ModelSpec& spec, std::uint64_t seed) {

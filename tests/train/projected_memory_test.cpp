@@ -69,6 +69,11 @@ std::vector<Words> experiments() {
       kSparse + kBf16 + Words{"--dsa_indexer_loss_coeff", "0.1"} + again("[core_attn]"),
       kSparse + whole("uniform", "2") +
           Words{"--dsa_indexer_topk_freq", "2", "--dsa_indexer_skip_topk_offset", "1", "--mtp_num_layers", "1"},
+      {"--hc_mult", "3"},
+      kBf16 + Words{"--enable_mhc_connections", "true", "--mhc_num_residual_streams", "3"},
+      kBf16 + Words{"--hc_mult", "4", "--hc_use_sinkhorn", "true"} + again("[core_attn,moe]"),
+      whole("uniform", "2") + Words{"--hc_mult", "2", "--hc_use_sinkhorn", "true", "--mtp_num_layers", "1",
+                                    "--mtp_use_separate_hc_head", "true"},
   };
 }
 

@@ -91,6 +91,12 @@ void add_attention(const model::ModelSpec& spec, Text& out) {
   if (spec.qk_clip) out.add("qk_clip", spec.qk_clip->threshold, spec.qk_clip->alpha);
 }
 
+void add_streams(const model::ModelSpec& spec, Text& out) {
+  if (!spec.hyper) return;
+  out.add("streams", spec.hyper->num_streams, spec.hyper->sinkhorn_iterations, spec.hyper->epsilon,
+          spec.hyper->norm_epsilon, spec.hyper->form, spec.hyper->first_scale);
+}
+
 void add_router(const model::RouterSpec& router, Text& out) {
   using enum model::RouterSpec::Assignment;
   out.add("router", router.num_experts, router.top_k, router.assignment, router.balance, router.forced_imbalance,
@@ -125,6 +131,7 @@ void add_experts(const model::ModelSpec& spec, Text& out) {
 
 void add_model(const model::ModelSpec& spec, Text& out) {
   add_attention(spec, out);
+  add_streams(spec, out);
   add_experts(spec, out);
   out.add("model", spec.hidden_size, spec.seq_length, spec.vocab_size, spec.padded_vocab_size,
           spec.dense_ffn_hidden_size, spec.mixers, spec.linear_bias, spec.norm, spec.norm_around_one,

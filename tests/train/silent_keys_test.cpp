@@ -103,6 +103,9 @@ std::vector<Base> bases() {
        with({{"--experimental_attention_variant=dsa", "--dsa_indexer_n_heads=4", "--dsa_indexer_head_dim=32",
               "--dsa_indexer_topk=6", "--dsa_indexer_topk_freq=2", "--dsa_indexer_skip_topk_offset=1",
               "--dsa_indexer_loss_coeff=0.5"}})},
+      {"residual streams", "deepseek_v2_tiny",
+       with({{"--hc_mult=3", "--hc_use_sinkhorn", "--mtp_num_layers=1", "--mtp_use_separate_hc_head"}})},
+      {"bounded residual streams", "deepseek_v2_tiny", with({{"--enable_mhc_connections"}})},
       {"counted in samples",
        "deepseek_v2_tiny",
        {"--train_iters=null", "--train_samples=64", "--micro_batch_size=2", "--global_batch_size=8",
@@ -221,7 +224,8 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 
 /// Keys whose working values do the same, that are only checked, or that act on what a checkpoint on the disk holds
 /// (tests/config/checkpoint_settings_test.cpp), on a tokenizer's file (tests/data/tokenizers) or on a GPU
-/// (tests/engine), none of which these experiments have; or that come and go with their details ("sparse attention").
+/// (tests/engine), none of which these experiments have; or that come and go with their details ("sparse attention");
+/// or that a rule asks for wherever they are read (stream heads).
 const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
                                                     "optimizer_offload_fraction",
                                                     "use_precision_aware_optimizer",
@@ -229,6 +233,7 @@ const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
                                                     "moe_token_dispatcher_type",
                                                     "merge_file",
                                                     "mtp_layer_type",
+                                                    "mtp_use_separate_hc_head",
                                                     "decrease_batch_size_if_needed",
                                                     "auto_continue_train",
                                                     "use_checkpoint_args",
