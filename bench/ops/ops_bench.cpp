@@ -11,6 +11,7 @@
 #include "ops/gemm/gemm.hpp"
 #include "ops/hyper_connection/hyper_connection.hpp"
 #include "ops/indexer/indexer.hpp"
+#include "ops/residual_attention/residual_attention.hpp"
 #include "ops/rms_norm/rms_norm.hpp"
 #include "ops/rope/rope.hpp"
 #include "ops/short_conv/short_conv.hpp"
@@ -288,14 +289,44 @@ void bench_hyper_connection() {
   }
 }
 
-constexpr std::array<Benchmark, 8> kBenchmarks = {{{"gemm", bench_gemm},
+// Bytes that must move: forward reads every block and writes the mean, backward reads the blocks and their gradients
+// and writes the latter.
+void bench_residual_attention() {
+  constexpr std::int64_t kTokens = 2048, kHidden = 2048;
+  for (const std::size_t num_blocks : {2U, 9U}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      std::vector<Tensor> blocks;
+      std::vector<Tensor> gradients;
+      for (std::size_t n = 0; n < num_blocks; ++n) {
+        blocks.push_back(at::randn({kTokens, kHidden}, dtype));
+        gradients.push_back(at::zeros({kTokens, kHidden}, dtype));
+      }
+      const ops::ResidualAttention attention{at::ones({kHidden}, dtype), at::randn({kHidden}, dtype)};
+      Tensor weights = at::empty({kTokens, static_cast<std::int64_t>(num_blocks)}, at::kFloat);
+      Tensor y = at::empty_like(blocks[0]);
+      Tensor norm_sum = at::zeros({kHidden}, at::kFloat);
+      Tensor query_sum = at::zeros({kHidden}, at::kFloat);
+      const auto bytes = static_cast<double>(y.nbytes());
+      const auto count = static_cast<double>(num_blocks);
+      const std::string shape = fmt::format("T {} H {} N {} {}", kTokens, kHidden, num_blocks, c10::toString(dtype));
+      report("residual_attention_forward", shape, (count + 1) * bytes, "B",
+             measure([&] { ops::residual_attention_forward(blocks, attention, weights, y); }));
+      report("residual_attention_backward", shape, (3 * count + 1) * bytes, "B", measure([&] {
+               ops::residual_attention_backward(y, blocks, attention, weights, gradients, norm_sum, query_sum);
+             }));
+    }
+  }
+}
+
+constexpr std::array<Benchmark, 9> kBenchmarks = {{{"gemm", bench_gemm},
                                                    {"grouped", bench_grouped},
                                                    {"rms_norm", bench_rms_norm},
                                                    {"rope", bench_rope},
                                                    {"attention", bench_attention},
                                                    {"delta_rule", bench_delta_rule},
                                                    {"indexer", bench_indexer},
-                                                   {"hyper_connection", bench_hyper_connection}}};
+                                                   {"hyper_connection", bench_hyper_connection},
+                                                   {"residual_attention", bench_residual_attention}}};
 
 }  // namespace
 }  // namespace primus::bench

@@ -39,7 +39,7 @@ Value none() {
   return {};
 }
 
-void read_common(ConfigReader& config, Settings& settings, double norm_epsilon) {
+void read_common(ConfigReader& config, Settings& settings, double norm_epsilon, const char* longest_field) {
   const std::int64_t vocab = config.integer("vocab_size");
   settings.set("vocab_size", value(vocab));
   settings.set("make_vocab_size_divisible_by", value(exact_multiple(vocab)));
@@ -47,7 +47,7 @@ void read_common(ConfigReader& config, Settings& settings, double norm_epsilon) 
   settings.set("hidden_size", value(config.integer("hidden_size")));
   settings.set("num_attention_heads", value(config.integer("num_attention_heads")));
   settings.set("ffn_hidden_size", value(config.integer("intermediate_size")));
-  const std::int64_t longest = config.integer("max_position_embeddings");
+  const std::int64_t longest = config.integer(longest_field);
   constexpr std::int64_t kLongestByDefault = 4096;
   settings.set("max_position_embeddings", value(longest));
   settings.set("seq_length", value(std::min(longest, kLongestByDefault)));

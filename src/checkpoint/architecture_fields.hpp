@@ -10,8 +10,10 @@ config::Value value(const char* text);
 config::Value flag(bool is_on);
 config::Value none();
 
-/// Sizes, norms, initialisation, and the fields without a meaning here. `norm_epsilon`: what a missing one means.
-void read_common(ConfigReader& config, Settings& settings, double norm_epsilon);
+/// Sizes, norms, initialisation, and the fields without a meaning here. `norm_epsilon`: what a missing one means;
+/// `longest`: the field with the most positions.
+void read_common(ConfigReader& config, Settings& settings, double norm_epsilon,
+                 const char* longest = "max_position_embeddings");
 
 /// May a part of each head be rotated?
 enum class PartialRotary { kRefused, kRead };
@@ -33,6 +35,22 @@ void read_qwen_pattern(ConfigReader& config, Settings& settings);
 /// Experts of Qwen3, the other way round.
 void write_qwen_experts(const model::ModelSpec& spec, Json& json);
 
+/// Head sizes of a config that does not say them.
+struct HeadSizes {
+  std::int64_t plain = 128;
+  std::int64_t value = 128;
+};
+
+/// Latent attention's sizes, with norms.
+void read_latent_attention(ConfigReader& config, Settings& settings, HeadSizes defaults = {});
+void write_latent_attention(const model::ModelSpec& spec, Json& json);
+/// transformers' norms of latent vectors have an epsilon of their own, which no field says.
+std::vector<std::string> latent_norm_notes(ConfigReader& config, double default_epsilon);
+
+/// Dense and MoE layers: first_k_dense_replace, and one kind a layer, which goes before it.
+void read_first_dense(ConfigReader& config, Settings& settings, std::int64_t default_dense);
+void read_mlp_kinds(ConfigReader& config, Settings& settings, std::int64_t default_dense);
+
 /// "([0]*1+[1]*26)", or 1 where every layer is MoE.
 config::Value layer_pattern(const std::vector<std::int64_t>& is_moe);
 
@@ -51,6 +69,7 @@ ConfigFacts read_gpt_oss(ConfigReader& config, Settings& settings);
 ConfigFacts read_lfm2(ConfigReader& config, Settings& settings);
 ConfigFacts read_lfm2_moe(ConfigReader& config, Settings& settings);
 ConfigFacts read_qwen3_next(ConfigReader& config, Settings& settings);
+ConfigFacts read_kimi_linear(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v2(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v3(ConfigReader& config, Settings& settings);
 ConfigFacts read_deepseek_v32(ConfigReader& config, Settings& settings);
@@ -62,6 +81,7 @@ Json write_gpt_oss(const config::Experiment& experiment, const model::ModelSpec&
 Json write_lfm2(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_lfm2_moe(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_qwen3_next(const config::Experiment& experiment, const model::ModelSpec& spec);
+Json write_kimi_linear(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v2(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v3(const config::Experiment& experiment, const model::ModelSpec& spec);
 Json write_deepseek_v32(const config::Experiment& experiment, const model::ModelSpec& spec);

@@ -8,7 +8,7 @@
 namespace primus::checkpoint {
 namespace {
 
-constexpr std::array<ArchitectureRow, 11> kRows = {{
+constexpr std::array<ArchitectureRow, 12> kRows = {{
     {Architecture::kLlama, "llama", "LlamaForCausalLM", read_llama, write_llama},
     {Architecture::kMixtral, "mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
     {Architecture::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe},
@@ -20,10 +20,13 @@ constexpr std::array<ArchitectureRow, 11> kRows = {{
     {Architecture::kLfm2, "lfm2", "Lfm2ForCausalLM", read_lfm2, write_lfm2},
     {Architecture::kLfm2Moe, "lfm2_moe", "Lfm2MoeForCausalLM", read_lfm2_moe, write_lfm2_moe},
     {Architecture::kQwen3Next, "qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next},
+    {Architecture::kKimiLinear, "kimi_linear", "KimiLinearForCausalLM", read_kimi_linear, write_kimi_linear},
 }};
 
-constexpr std::array<std::string_view, 41> kNeutral = {
+constexpr std::array<std::string_view, 43> kNeutral = {
     "multi_latent_attention",
+    "mla_use_nope",
+    "mla_use_output_gate",
     "qk_layernorm",
     "qk_l2_norm",
     "qk_clip",

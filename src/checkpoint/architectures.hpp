@@ -22,7 +22,8 @@ enum class Architecture {
   kGptOss,
   kLfm2,
   kLfm2Moe,
-  kQwen3Next
+  kQwen3Next,
+  kKimiLinear
 };
 
 /// Settings by key, in the order in which they were made.

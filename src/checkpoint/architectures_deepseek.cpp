@@ -9,17 +9,9 @@ namespace primus::checkpoint {
 
 using config::Experiment;
 using model::ModelSpec;
-using namespace fields;  // helpers of these files alone
+namespace fields {
 
-namespace {
-
-/// Head sizes of a config that does not say them.
-struct HeadSizes {
-  std::int64_t plain = 128;
-  std::int64_t value = 128;
-};
-
-void read_latent_attention(ConfigReader& config, Settings& settings, HeadSizes defaults = {}) {
+void read_latent_attention(ConfigReader& config, Settings& settings, HeadSizes defaults) {
   settings.set("multi_latent_attention", flag(true));
   settings.set("qk_layernorm", flag(true));
   const auto q_rank = config.optional_integer("q_lora_rank");
@@ -30,16 +22,10 @@ void read_latent_attention(ConfigReader& config, Settings& settings, HeadSizes d
   settings.set("qk_head_dim", value(plain));
   settings.set("qk_pos_emb_head_dim", value(rotated));
   settings.set("v_head_dim", value(config.integer("v_head_dim", defaults.value)));
-  config.expect("head_dim", rotated, "contradicts qk_rope_head_dim");
   config.expect("qk_head_dim", plain + rotated, "contradicts qk_nope_head_dim + qk_rope_head_dim");
   config.expect("num_key_value_heads", config.integer("num_attention_heads", 1),
                 "latent attention has a key and a value a head");
   config.expect("attention_bias", false, "biases in latent attention are not converted");
-}
-
-/// A field that only some of these architectures have.
-void expect_neighbours(ConfigReader& config) {
-  config.expect("rope_interleave", true, "latent attention rotates neighbouring pairs here");
 }
 
 void write_latent_attention(const ModelSpec& spec, Json& json) {
@@ -54,10 +40,9 @@ void write_latent_attention(const ModelSpec& spec, Json& json) {
   json["attention_bias"] = false;
 }
 
-/// There, norms of latent vectors have an epsilon of their own, which no field says.
-std::vector<std::string> latent_norm_notes(ConfigReader& config) {
+std::vector<std::string> latent_norm_notes(ConfigReader& config, double default_epsilon) {
   constexpr double kLatentEpsilon = 1e-6;
-  const double epsilon = config.real("rms_norm_eps", kLatentEpsilon);
+  const double epsilon = config.real("rms_norm_eps", default_epsilon);
   if (epsilon == kLatentEpsilon) return {};
   return {fmt::format("rms_norm_eps is {}: here all norms have it, transformers' norms of latent vectors have {}",
                       epsilon, kLatentEpsilon)};
@@ -77,10 +62,9 @@ void read_first_dense(ConfigReader& config, Settings& settings, std::int64_t def
   config.expect("moe_layer_freq", 1, "other patterns than leading dense layers are not converted");
 }
 
-/// One kind a layer, which there goes before first_k_dense_replace.
-void read_mlp_kinds(ConfigReader& config, Settings& settings) {
-  if (!config.has("mlp_layer_types")) return read_first_dense(config, settings, 3);
-  config.ignore({"first_k_dense_replace"});
+void read_mlp_kinds(ConfigReader& config, Settings& settings, std::int64_t default_dense) {
+  if (!config.has("mlp_layer_types")) return read_first_dense(config, settings, default_dense);
+  config.ignore({"first_k_dense_replace", "moe_layer_freq"});
   std::vector<std::int64_t> is_moe;
   for (const Json& kind : config.list("mlp_layer_types")) is_moe.push_back(kind == "sparse" ? 1 : 0);
   if (std::ssize(is_moe) != config.integer("num_hidden_layers", 1)) {
@@ -92,6 +76,23 @@ void read_mlp_kinds(ConfigReader& config, Settings& settings) {
     return;
   }
   settings.set("moe_layer_freq", layer_pattern(is_moe));
+}
+
+}  // namespace fields
+
+using namespace fields;  // helpers of these files alone
+
+namespace {
+
+/// Fields that only some of these architectures have.
+void expect_rotated_neighbours(ConfigReader& config) {
+  config.expect("rope_interleave", true, "latent attention rotates neighbouring pairs here");
+}
+
+/// Latent attention whose head_dim, where it stands, is the rotated part.
+void read_rotated_attention(ConfigReader& config, Settings& settings, HeadSizes defaults = {}) {
+  read_latent_attention(config, settings, defaults);
+  config.expect("head_dim", config.integer("qk_rope_head_dim", 64), "contradicts qk_rope_head_dim");
 }
 
 /// Leading dense layers; another pattern is noticed when the config is read back.
@@ -123,8 +124,8 @@ void write_deepseek_experts(const ModelSpec& spec, Json& json) {
 ConfigFacts read_deepseek_v2(ConfigReader& config, Settings& settings) {
   read_common(config, settings, 1e-6);
   read_rope(config, settings, 10000.0);
-  read_latent_attention(config, settings);
-  expect_neighbours(config);
+  read_rotated_attention(config, settings);
+  expect_rotated_neighbours(config);
   read_deepseek_experts(config, settings, 0);
   read_first_dense(config, settings, 0);
   settings.set("moe_router_pre_softmax", flag(true));
@@ -140,7 +141,7 @@ ConfigFacts read_deepseek_v2(ConfigReader& config, Settings& settings) {
   config.expect("norm_topk_prob", false, "DeepSeek-V2 does not renormalise the chosen probabilities");
   config.expect("scoring_func", "softmax", "DeepSeek-V2 scores by softmax");
   config.expect("mlp_bias", false, "biases in DeepSeek's MLP are not converted");
-  return {.num_mtp_layers = 0, .notes = latent_norm_notes(config)};
+  return {.num_mtp_layers = 0, .notes = latent_norm_notes(config, 1e-6)};
 }
 
 Json write_deepseek_v2(const Experiment& experiment, const ModelSpec& spec) {
@@ -187,12 +188,12 @@ void read_v3_router(ConfigReader& config, Settings& settings, std::int64_t defau
 ConfigFacts read_deepseek_v3(ConfigReader& config, Settings& settings) {
   read_common(config, settings, 1e-6);
   read_rope(config, settings, 10000.0);
-  read_latent_attention(config, settings);
-  expect_neighbours(config);
+  read_rotated_attention(config, settings);
+  expect_rotated_neighbours(config);
   read_deepseek_experts(config, settings, 8);
   read_first_dense(config, settings, 3);
   read_v3_router(config, settings, 8, 4);
-  return {.num_mtp_layers = config.integer("num_nextn_predict_layers", 0), .notes = latent_norm_notes(config)};
+  return {.num_mtp_layers = config.integer("num_nextn_predict_layers", 0), .notes = latent_norm_notes(config, 1e-6)};
 }
 
 Json write_deepseek_v3(const Experiment& experiment, const ModelSpec& spec) {
@@ -301,14 +302,14 @@ Json write_sparse(const Experiment& experiment, const ModelSpec& spec) {
 ConfigFacts read_deepseek_v32(ConfigReader& config, Settings& settings) {
   read_common(config, settings, 1e-6);
   read_rope(config, settings, 10000.0);
-  read_latent_attention(config, settings);
+  read_rotated_attention(config, settings);
   read_indexer(config, settings, 64, IndexerPairs::kHalves);
   set_sharing(settings, {});
   read_deepseek_experts(config, settings, 8);
-  read_mlp_kinds(config, settings);
+  read_mlp_kinds(config, settings, 3);
   read_v3_router(config, settings, 8, 4);
   config.expect("mlp_bias", false, "biases in DeepSeek's MLP are not converted");
-  return {.num_mtp_layers = config.integer("num_nextn_predict_layers", 0), .notes = latent_norm_notes(config)};
+  return {.num_mtp_layers = config.integer("num_nextn_predict_layers", 0), .notes = latent_norm_notes(config, 1e-6)};
 }
 
 Json write_deepseek_v32(const Experiment& experiment, const ModelSpec& spec) {
@@ -318,14 +319,14 @@ Json write_deepseek_v32(const Experiment& experiment, const ModelSpec& spec) {
 ConfigFacts read_glm_moe_dsa(ConfigReader& config, Settings& settings) {
   read_common(config, settings, 1e-5);
   read_rope(config, settings, 10000.0);
-  read_latent_attention(config, settings, {.plain = 192, .value = 256});
+  read_rotated_attention(config, settings, {.plain = 192, .value = 256});
   read_indexer(config, settings, 32, IndexerPairs::kNeighbours);
   read_sharing(config, settings);
   read_deepseek_experts(config, settings, 8);
-  read_mlp_kinds(config, settings);
+  read_mlp_kinds(config, settings, 3);
   read_v3_router(config, settings, 1, 1);
   config.expect("mlp_bias", false, "biases in the MLP are not converted");
-  return {.num_mtp_layers = config.integer("num_nextn_predict_layers", 0), .notes = latent_norm_notes(config)};
+  return {.num_mtp_layers = config.integer("num_nextn_predict_layers", 0), .notes = latent_norm_notes(config, 1e-6)};
 }
 
 Json write_glm_moe_dsa(const Experiment& experiment, const ModelSpec& spec) {

@@ -65,7 +65,7 @@ Value effective(const Experiment& experiment, const std::string& key) {
   if (key == "linear_attention_freq" && !experiment.is_null("experimental_attention_variant")) {
     Value::List list;
     for (const model::MixerKind kind : model::build_model_spec(experiment).mixers) {
-      list.emplace_back().data = kind == model::MixerKind::kGatedDelta;
+      list.emplace_back().data = kind == model::MixerKind::kGatedDelta || kind == model::MixerKind::kKimiDelta;
     }
     return {list};
   }
@@ -165,11 +165,13 @@ void set_dtype(Json& json, DType dtype) {
   json[field] = name;
 }
 
-/// New values on top of the source's, whose way to spell RoPE is kept where nothing about it changed.
+/// New values on top of the source's, without what the source says in another spelling.
 Json merged(const Json& source, Json fields) {
   Json json = source;
-  for (const char* field : {"rope_parameters", "rope_theta", "rope_scaling", "num_local_experts", "num_experts"})
+  for (const char* field :
+       {"rope_parameters", "rope_theta", "rope_scaling", "num_local_experts", "num_experts", "linear_attn_config"}) {
     json.erase(field);
+  }
   for (const auto& [field, value] : fields.items()) json[field] = value;
   return json;
 }

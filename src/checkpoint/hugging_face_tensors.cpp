@@ -23,10 +23,12 @@ struct Renaming {
   std::string_view theirs;
 };
 
-constexpr std::array<Renaming, 4> kMixtral = {{{".mlp.gate.", ".block_sparse_moe.gate."},
-                                               {".gate_proj.", ".w1."},
-                                               {".up_proj.", ".w3."},
-                                               {".down_proj.", ".w2."}}};
+// Mixtral and Kimi Linear: blocks with experts, and the experts' matrices.
+constexpr std::array<Renaming, 3> kSparseBlock = {{{".mlp.gate.", ".block_sparse_moe.gate."},
+                                                   {".mlp.shared_experts.", ".block_sparse_moe.shared_experts."},
+                                                   {".mlp.experts.", ".block_sparse_moe.experts."}}};
+constexpr std::array<Renaming, 3> kNumbered = {
+    {{".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}}};
 constexpr std::array<Renaming, 11> kLfm2 = {{{".mlp.gate.e_score_correction_bias", ".mlp.expert_bias"},
                                              {".mlp.", ".feed_forward."},
                                              {".gate_proj.", ".w1."},
@@ -51,13 +53,10 @@ std::string renamed(std::string name, std::span<const Renaming> table) {
 
 std::string tensor_name(const std::string& name, Architecture architecture) {
   switch (architecture) {
-    case Architecture::kMixtral: {
+    case Architecture::kMixtral:
+    case Architecture::kKimiLinear: {
       const bool is_expert = name.find(".mlp.experts.") != std::string::npos;
-      // Only experts have w1, w2, w3.
-      std::string changed = renamed(name, std::span(kMixtral).first(is_expert ? kMixtral.size() : 1));
-      constexpr std::string_view kExperts = ".mlp.experts.";
-      if (is_expert) changed.replace(changed.find(kExperts), kExperts.size(), ".block_sparse_moe.experts.");
-      return changed;
+      return renamed(is_expert ? renamed(name, kNumbered) : name, kSparseBlock);
     }
     case Architecture::kGptOss:
       return renamed(name, kGptOss);
@@ -69,6 +68,13 @@ std::string tensor_name(const std::string& name, Architecture architecture) {
     default:
       return name;
   }
+}
+
+/// The shape that a tensor of our shape has there: Kimi Linear's rates have axes of batch, tokens and rows of a state.
+std::vector<std::int64_t> their_shape(const std::string& name, std::vector<std::int64_t> shape,
+                                      Architecture architecture) {
+  if (architecture != Architecture::kKimiLinear || !name.ends_with(".A_log")) return shape;
+  return {1, 1, shape.front(), 1};
 }
 
 class Mapper {
@@ -123,6 +129,7 @@ class Mapper {
       if (has_experts) name.replace(name.find(kExpert), kExpert.size(), std::to_string(expert));
       std::vector<std::int64_t> tensor_shape = shape;
       tensor_shape.front() = slice.tensor_rows > 0 ? slice.tensor_rows : slice.end - slice.begin;
+      tensor_shape = their_shape(name, std::move(tensor_shape), architecture_);
       const std::size_t tensor = slice.tensor_rows > 0
                                      ? shared_tensor(std::move(name), std::move(tensor_shape), parameter)
                                      : add_tensor(std::move(name), std::move(tensor_shape), parameter);

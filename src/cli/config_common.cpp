@@ -143,6 +143,7 @@ config::Experiment read_preset(const std::string& name, std::span<const std::str
   apply(config::data_rules());
   if (experiment.is_null("vocab_size")) throw ConfigError(context.problems());
   const std::size_t num_ignored = context.problems().size();
+  apply(config::kind_rules());
   apply(config::model_rules());
   apply(config::moe_rules());
   if (context.problems().size() > num_ignored) {

@@ -9,7 +9,7 @@ constexpr std::string_view kByShape = "kernels are chosen by shape and device";
 constexpr std::string_view kNoPython = "there is no Python runtime";
 
 constexpr Key kLinearAttention[] = {
-  works_for("experimental_attention_variant", kText, "null", "gdn|gdn2|dsa|gated_delta_net", "null|gdn|gated_delta_net|dsa", "linear attention of other kinds", "Kind of attention: sparse (dsa) in every layer, or linear in those that linear_attention_freq picks.", "on the CPU"),
+  works_for("experimental_attention_variant", kText, "null", "gdn|gdn2|dsa|gated_delta_net|kda", "null|gdn|gated_delta_net|dsa|kda", "linear attention of other kinds", "Kind of attention: sparse (dsa) in every layer, or linear in those that linear_attention_freq picks.", "on the CPU"),
   works("linear_attention_freq", kLayers, "null", "", "Layers with linear attention: all but each n-th, or one 0 or 1 a layer (1: linear).", "on the CPU"),
   works("linear_conv_kernel_dim", kInt, "4", ">=1", "Length of the short convolution in front of linear attention."),
   works("linear_key_head_dim", kInt, "128", ">=1", "Size of a key head of linear attention."),
@@ -66,11 +66,11 @@ constexpr Key kDeepSeekV4[] = {
 };
 
 constexpr Key kKimiK3[] = {
-  planned("mla_use_nope", kBool, "false", "", "Latent attention without positions.", "Kimi K3's latent attention"),
-  planned("mla_use_output_gate", kBool, "false", "", "Latent attention with a gate on its output.", "Kimi K3's latent attention"),
-  planned("kda_gate_lower_bound", kReal, "null", "", "Delta attention: lowest logarithm of the decay gate.", "delta attention"),
-  planned_detail("kda_chunk_size", kInt, "64", ">=1", "Delta attention: tokens of a chunk."),
-  planned_detail("kda_use_full_rank_gate", kBool, "false", "", "Delta attention: the output gate has full rank."),
+  works("mla_use_nope", kBool, "false", "", "Latent attention without positions: what it would rotate stays as it is."),
+  works("mla_use_output_gate", kBool, "false", "", "Latent attention with a sigmoid gate on its output, made of the layer's input.", "on the CPU"),
+  works("kda_gate_lower_bound", kReal, "null", "", "Delta attention: a decay's logarithm stays above this, by a sigmoid in the place of the softplus.", "below 0"),
+  works("kda_chunk_size", kInt, "64", ">=1", "Delta attention: tokens that are taken at a time.", "numbers are the same but for rounding"),
+  works("kda_use_full_rank_gate", kBool, "false", "", "Delta attention: the output gate has full rank."),
   no_effect("kda_backend", kText, "null", "", "Which kernel runs delta attention.", kByShape),
   planned("attn_res_block_size", kInt, "null", ">=1", "Layers of a block; residuals attend to the blocks before.", "attention over residuals"),
   works("moe_latent_size", kInt, "null", ">=1", "Routed experts work in a latent space of this width.", "on the CPU; also spelled routed_expert_hidden_size"),

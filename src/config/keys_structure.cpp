@@ -35,7 +35,7 @@ constexpr Key kStructure[] = {
   works("apply_layernorm_1p", kBool, "false", "", "Norm weights stored as their difference from one.", "on the CPU; of both kinds of norm"),
   works("mtp_num_layers", kInt, "null", ">=0", "Multi-token prediction depths after the decoder."),
   works("mtp_loss_scaling_factor", kReal, "0.1", ">=0", "Weight of the prediction depths' mean loss."),
-  works_for("model_type", kText, "gpt", "gpt|deepseek_v4|kimi_k3", "gpt", "the models DeepSeek-V4 and Kimi K3", "Kind of model."),
+  works_for("model_type", kText, "gpt", "gpt|deepseek_v4|kimi_k3", "gpt|kimi_k3", "the model DeepSeek-V4", "Kind of model: layers of Kimi K3 are delta and latent attention."),
   no_effect("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "models here are decoders; more than 0 is refused"),
   no_effect("decoder_num_layers", kInt, "null", ">=0", "Decoder layers of an encoder-decoder model.", "num_layers counts the decoder's layers"),
   works("attention_backend", kText, "auto", "auto|flash|fused|unfused|local", "Which attention kernel family runs.", "on a GPU; unfused, local: matrix products and softmax, slower, to be compared with; else cuDNN's wherever it takes the sizes"),

@@ -20,32 +20,42 @@ struct Row {
 };
 
 constexpr std::string_view kLoad = "load pretrained_checkpoint auto_continue_train";
-constexpr std::string_view kRotated = "position_embedding_type=rope|mrope|yarn";
+// Latent attention may do without positions.
+constexpr std::string_view kRotated =
+    "position_embedding_type=rope|mrope|yarn&multi_latent_attention=false "
+    "position_embedding_type=rope|mrope|yarn&mla_use_nope=false";
 constexpr std::string_view kYarn =
-    "position_embedding_type=yarn rope_type=yarn rope_type=null&multi_latent_attention=true";
+    "position_embedding_type=yarn&multi_latent_attention=false position_embedding_type=yarn&mla_use_nope=false "
+    "rope_type=yarn rope_type=null&mla_use_nope=false";
 constexpr std::string_view kMuon = "optimizer=muon|dist_muon|adaptive_muon";
 constexpr std::string_view kFsdp = "use_megatron_fsdp use_custom_fsdp";
-constexpr std::string_view kLinear = "experimental_attention_variant=gdn|gdn2|gated_delta_net model_type=kimi_k3";
+constexpr std::string_view kLinear = "experimental_attention_variant=gdn|gdn2|gated_delta_net|kda";
 constexpr std::string_view kZeroBubble = "patch_zero_bubble zero_bubble_v_schedule enable_1f1b_v";
 
 constexpr Row kRows[] = {
     // Attention and positions.
-    {"multi_latent_attention", "q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim"},
+    {"multi_latent_attention",
+     "q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim mla_use_nope mla_use_output_gate"},
     {"multi_latent_attention=false", "group_query_attention kv_channels"},
     {"group_query_attention", "num_query_groups"},
-    {"position_embedding_type=rope|mrope", "rope_type use_rope_scaling"},
+    {"position_embedding_type=rope|mrope&multi_latent_attention=false "
+     "position_embedding_type=rope|mrope&mla_use_nope=false",
+     "rope_type use_rope_scaling"},
     {kRotated, "rotary_base rotary_percent rotary_seq_len_interpolation_factor no_rope_freq"},
     {"position_embedding_type=rope|mrope|yarn&multi_latent_attention=false", "rotary_interleaved"},
     {kYarn, "rotary_scaling_factor beta_fast beta_slow mscale mscale_all_dim yarn_correction_range_round_to_int"},
-    {"position_embedding_type=yarn rope_type=yarn rope_type=null&multi_latent_attention=true use_rope_scaling",
+    {"position_embedding_type=yarn&multi_latent_attention=false position_embedding_type=yarn&mla_use_nope=false "
+     "rope_type=yarn rope_type=null&mla_use_nope=false use_rope_scaling",
      "original_max_position_embeddings"},
     {"window_size", "window_attn_skip_freq"},
     {"add_bias_linear&swiglu=false&quick_geglu=false&squared_relu=false&openai_gelu=false", "bias_gelu_fusion"},
     // Architectures.
     {kLinear,
      "linear_attention_freq linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads "
-     "linear_num_value_heads "
-     "gdp_num_householder gdp_num_chunk_states_to_recompute kda_chunk_size kda_use_full_rank_gate"},
+     "linear_num_value_heads"},
+    {"experimental_attention_variant=gdn|gdn2|gated_delta_net",
+     "gdp_num_householder gdp_num_chunk_states_to_recompute"},
+    {"experimental_attention_variant=kda", "kda_gate_lower_bound kda_chunk_size kda_use_full_rank_gate"},
     {"experimental_attention_variant=dsa",
      "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_topk_freq dsa_indexer_loss_coeff "
      "dsa_indexer_k_norm_epsilon dsa_indexer_rope_interleaved dsa_indexer_rotate_activation "

@@ -190,19 +190,15 @@ void RuleContext::exclude(const Alternative& first, const Alternative& second) {
 }
 
 std::vector<RuleGroup> rule_groups() {
-  // Data first: mock_data decides the tokenizer. Turbo next: a stage switches keys on that others then check. The
-  // pipeline comes after the batch, whose micro-batches its schedule takes.
-  return {{"sizes", size_rules()},
-          {"data", data_rules()},
-          {"turbo", turbo_rules()},
-          {"precision", precision_rules()},
-          {"parallelism", parallel_rules()},
-          {"pipeline", pipeline_rules()},
-          {"communication", communication_rules()},
-          {"training", training_rules()},
-          {"recomputation", recompute_rules()},
-          {"model", model_rules()},
-          {"experts", moe_rules()},
+  // Sizes stop what would compute with them. What kind of model it is then comes first, and data: mock_data decides the
+  // tokenizer. Turbo next: a stage switches keys on that others then check. The pipeline comes after the batch, whose
+  // micro-batches its schedule takes.
+  return {{"sizes", size_rules()},          {"kinds", kind_rules()},
+          {"data", data_rules()},           {"turbo", turbo_rules()},
+          {"precision", precision_rules()}, {"parallelism", parallel_rules()},
+          {"pipeline", pipeline_rules()},   {"communication", communication_rules()},
+          {"training", training_rules()},   {"recomputation", recompute_rules()},
+          {"model", model_rules()},         {"experts", moe_rules()},
           {"output", output_rules()}};
 }
 

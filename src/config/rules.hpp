@@ -217,6 +217,7 @@ std::span<const Rule> parallel_rules();
 std::span<const Rule> pipeline_rules();
 std::span<const Rule> precision_rules();
 std::span<const Rule> recompute_rules();
+std::span<const Rule> kind_rules();
 std::span<const Rule> size_rules();
 std::span<const Rule> training_rules();
 std::span<const Rule> turbo_rules();

@@ -170,7 +170,7 @@ void layer_kinds(RuleContext& context) {
 void linear_attention(RuleContext& context) {
   const Experiment& experiment = context.experiment();
   const auto variant = experiment.get_optional_string("experimental_attention_variant");
-  if (variant != "gdn" && variant != "gated_delta_net") return;
+  if (variant != "gdn" && variant != "gated_delta_net" && variant != "kda") return;
   if (context.is_null("linear_attention_freq")) {
     context.report("experimental_attention_variant", "nothing says which layers have it",
                    "linear_attention_freq beside it", "for instance linear_attention_freq: 4");
@@ -180,6 +180,14 @@ void linear_attention(RuleContext& context) {
   if (values % keys == 0) return;
   context.report("linear_num_key_heads", fmt::format("does not divide linear_num_value_heads {}", values), "a divisor",
                  fmt::format("nearest: {}", nearest_divisor(values, keys)));
+}
+
+// States that only grow would have no end.
+void lowest_decay(RuleContext& context) {
+  const Experiment& experiment = context.experiment();
+  if (experiment.get_optional_string("experimental_attention_variant") != "kda") return;
+  if (experiment.get_optional_double("kda_gate_lower_bound").value_or(-1.0) < 0.0) return;
+  context.report("kda_gate_lower_bound", "is the logarithm of a share of the state that stays", "a number below 0");
 }
 
 // Of two scalings of the frequencies, nobody could say which comes first.
@@ -312,6 +320,7 @@ constexpr Rule kRules[] = {
     {"layer_patterns", "Patterns of layers have one 0 or 1 a layer.", layer_patterns},
     {"layer_kinds", "lfm_layer_types names one kind a layer, and no other key does.", layer_kinds},
     {"linear_attention", "Key heads of linear attention divide its value heads, and layers have it.", linear_attention},
+    {"lowest_decay", "The lowest decay of delta attention has a logarithm below 0.", lowest_decay},
     {"position_scaling", "Rotary frequencies are scaled in one way.", position_scaling},
     {"window", "A window reaches backwards, and is given once.", window},
     {"mixed_hidden_states", "Mixed hidden states need two prediction depths.", mixed_hidden_states},

@@ -24,7 +24,7 @@ constexpr Row kRows[] = {
     {"hybrid_override_pattern", "layers other than attention and MLP", Counted::kMissing},
     {"heterogeneous_layers_config_path", "layers that differ from block to block", Counted::kMissing},
     {"heterogeneous_layers_config_encoded_json", "layers that differ from block to block", Counted::kMissing},
-    {"attn_res_block_size", "attention over residuals", Counted::kMissing},
+    {"attn_res_block_size", "attention over residuals"},
     {"num_hash_layers", "routing by token id", Counted::kMissing},
 };
 
@@ -46,14 +46,12 @@ void add_attention_parts(const Experiment& experiment, std::vector<ArchitectureP
   const std::string type = experiment.get_string("model_type");
   if (type == "deepseek_v4") {
     parts.push_back({"model_type", "DeepSeek-V4's compressed attention", Counted::kMissing});
-  } else if (type == "kimi_k3") {
-    parts.push_back({"model_type", "Kimi K3's delta and latent attention", Counted::kMissing});
   } else if (experiment.get_bool("multi_latent_attention")) {
     add_latent_parts(experiment, parts);
   }
   if (const auto variant = experiment.get_optional_string("experimental_attention_variant")) {
-    const bool is_built = *variant == "gated_delta_net" || *variant == "gdn" || *variant == "dsa";
-    if (!is_built) parts.push_back({"experimental_attention_variant", "linear attention", Counted::kMissing});
+    const bool is_unbuilt = *variant == "gdn2";
+    if (is_unbuilt) parts.push_back({"experimental_attention_variant", "linear attention", Counted::kMissing});
   }
   if (experiment.get_int("attn_sliding_window") > 0) parts.push_back({"attn_sliding_window", "sliding windows"});
 }

@@ -10,7 +10,9 @@ std::int64_t attention_weights(const ModelSpec& spec) {
     const std::int64_t query_width = mla->num_heads * mla->query_dim();
     const std::int64_t query = mla->q_lora_rank ? *mla->q_lora_rank * (hidden + query_width + 1) : hidden * query_width;
     const std::int64_t kv = mla->kv_lora_rank * (hidden + mla->num_heads * (mla->qk_head_dim + mla->v_head_dim) + 1);
-    return query + kv + hidden * mla->qk_pos_emb_head_dim + mla->num_heads * mla->v_head_dim * hidden;
+    const std::int64_t values = mla->num_heads * mla->v_head_dim;
+    const std::int64_t gate = mla->output_gate == Part::kPresent ? values * hidden : 0;
+    return query + kv + hidden * mla->qk_pos_emb_head_dim + gate + values * hidden;
   }
   const GqaSpec& gqa = std::get<GqaSpec>(spec.attention);
   const std::int64_t q = gqa.num_heads * gqa.head_dim;
@@ -19,13 +21,23 @@ std::int64_t attention_weights(const ModelSpec& spec) {
   return hidden * (q + 2 * kv + gate) + q * hidden;
 }
 
-/// The same of a gated delta net; Megatron counts its state update as four products of a value head with itself.
-std::int64_t gated_delta_weights(const ModelSpec& spec) {
-  const GatedDeltaSpec& delta = spec.gated_delta;
+/// The same of what stands behind a delta rule's projections. Megatron counts the update of a state as four products of
+/// a value head with itself.
+std::int64_t delta_rule_weights(const ModelSpec& spec, const GatedDeltaSpec& delta) {
   const std::int64_t convolved = 2 * delta.key_width() + delta.value_width();
   const std::int64_t update = delta.num_value_heads * delta.value_head_dim * delta.value_head_dim * 4;
-  return spec.hidden_size * delta.projected_width() + delta.kernel_size * convolved + update +
-         spec.hidden_size * delta.value_width();
+  return delta.kernel_size * convolved + update + spec.hidden_size * delta.value_width();
+}
+
+std::int64_t gated_delta_weights(const ModelSpec& spec) {
+  return spec.hidden_size * spec.gated_delta.projected_width() + delta_rule_weights(spec, spec.gated_delta);
+}
+
+std::int64_t kimi_delta_weights(const ModelSpec& spec) {
+  const KimiDeltaSpec& delta = spec.kimi_delta;
+  const std::int64_t gate = delta.has_low_rank_gate() ? delta.heads.value_width() : 0;
+  return spec.hidden_size * (delta.projected_width() + delta.low_rank_width()) +
+         delta.rank() * (delta.decay_width() + gate) + delta_rule_weights(spec, delta.heads);
 }
 
 /// The same of a short convolution between two projections.
@@ -47,6 +59,8 @@ std::int64_t mixer_weights(const ModelSpec& spec, int layer) {
       return attention_weights(spec) + (spec.picks_keys(layer) ? indexer_weights(spec) : 0);
     case MixerKind::kGatedDelta:
       return gated_delta_weights(spec);
+    case MixerKind::kKimiDelta:
+      return kimi_delta_weights(spec);
     case MixerKind::kShortConvolution:
       return short_convolution_weights(spec);
     case MixerKind::kUnknown:

@@ -74,6 +74,7 @@ MlaSpec mla_spec(const Experiment& experiment) {
                  .qk_pos_emb_head_dim = experiment.get_int("qk_pos_emb_head_dim"),
                  .v_head_dim = experiment.get_int("v_head_dim"),
                  .latent_norms = part(experiment.get_bool("qk_layernorm")),
+                 .output_gate = part(experiment.get_bool("mla_use_output_gate")),
                  .indexer = indexer_spec(experiment)};
 }
 
@@ -260,10 +261,15 @@ std::vector<bool> marked_layers(const Experiment& experiment, const char* key, s
   return marked;
 }
 
+MixerKind linear_mixer(const std::string& variant) {
+  if (variant == "gated_delta_net" || variant == "gdn") return MixerKind::kGatedDelta;
+  return variant == "kda" ? MixerKind::kKimiDelta : MixerKind::kUnknown;
+}
+
 /// Empty where every layer has attention.
 std::vector<MixerKind> mixer_kinds(const Experiment& experiment, std::int64_t num_layers) {
   const auto all = [&](MixerKind mixer) { return std::vector(static_cast<std::size_t>(num_layers), mixer); };
-  if (experiment.get_string("model_type") != "gpt") return all(MixerKind::kUnknown);
+  if (experiment.get_string("model_type") == "deepseek_v4") return all(MixerKind::kUnknown);
   for (const char* key : {"hybrid_layer_pattern", "hybrid_override_pattern", "heterogeneous_layers_config_path",
                           "heterogeneous_layers_config_encoded_json"}) {
     if (!experiment.is_null(key)) return all(MixerKind::kUnknown);
@@ -282,9 +288,7 @@ std::vector<MixerKind> mixer_kinds(const Experiment& experiment, std::int64_t nu
   if (!variant) return {};
   if (*variant == "dsa") return {};
   if (experiment.is_null("linear_attention_freq")) return {};
-  const bool is_known = *variant == "gated_delta_net" || *variant == "gdn";
-  return linear_attention_mixers(experiment.setting("linear_attention_freq").value, num_layers,
-                                 is_known ? MixerKind::kGatedDelta : MixerKind::kUnknown);
+  return linear_attention_mixers(experiment.setting("linear_attention_freq").value, num_layers, linear_mixer(*variant));
 }
 
 GatedDeltaSpec gated_delta_spec(const Experiment& experiment) {
@@ -383,7 +387,12 @@ void add_variants(const Experiment& experiment, ModelSpec& spec) {
   spec.mixers = mixer_kinds(experiment, experiment.get_int("num_layers"));
   spec.hyper = hyper_spec(experiment, spec.norm_epsilon);
   spec.gated_delta = gated_delta_spec(experiment);
+  spec.kimi_delta = {.heads = spec.gated_delta,
+                     .lowest_decay = experiment.get_optional_double("kda_gate_lower_bound"),
+                     .full_rank_gate = part(experiment.get_bool("kda_use_full_rank_gate")),
+                     .chunk_size = experiment.get_int("kda_chunk_size")};
   spec.short_convolution = {experiment.get_int("conv_L_cache"), part(experiment.get_bool("conv_bias"))};
+  spec.residual_block = experiment.get_optional_int("attn_res_block_size").value_or(0);
   spec.mlp_gate = part(experiment.get_bool("swiglu") || experiment.get_bool("quick_geglu"));
   spec.activation = activation_spec(experiment);
   spec.linear_bias = part(experiment.get_bool("add_bias_linear"));
@@ -528,6 +537,7 @@ ModelSpec build_model_spec(const Experiment& experiment) {
     const MlaSpec mla = mla_spec(experiment);
     spec.attention = mla;
     spec.rope = rope_spec(experiment, mla.qk_pos_emb_head_dim, RopeType::kYarn);
+    if (experiment.get_bool("mla_use_nope")) spec.rope.type = RopeType::kNone;
   } else {
     const GqaSpec gqa = gqa_spec(experiment);
     spec.attention = gqa;

@@ -62,6 +62,7 @@ struct MlaSpec {
   std::int64_t qk_pos_emb_head_dim = 0;  // rotated part
   std::int64_t v_head_dim = 0;
   Part latent_norms = Part::kPresent;
+  Part output_gate = Part::kAbsent;    // made of the layer's input, as wide as the values of all heads
   std::optional<IndexerSpec> indexer;  // sparse attention
 
   /// What the indexer's queries are made of: the queries' latent vector, or the layer's input.
@@ -224,6 +225,24 @@ struct GatedDeltaSpec {
   std::int64_t projected_width() const { return 2 * key_width() + 2 * value_width() + 2 * num_value_heads; }
 };
 
+/// Kimi delta attention: a gated delta net whose decays are one a row of the state. What decays are made of has a low
+/// rank, and so has what the output gate is made of, unless it has full rank.
+struct KimiDeltaSpec {
+  GatedDeltaSpec heads;                // sizes alone
+  std::optional<double> lowest_decay;  // logarithm, below 0, that a sigmoid approaches; absent: there is no lowest one
+  Part full_rank_gate = Part::kAbsent;
+  std::int64_t chunk_size = 64;  // tokens that are taken at a time, which changes rounding and memory alone
+
+  bool has_low_rank_gate() const { return full_rank_gate == Part::kAbsent; }
+  std::int64_t rank() const { return heads.value_head_dim; }
+  std::int64_t decay_width() const { return heads.num_value_heads * heads.key_head_dim; }
+  /// Queries, keys, values, a write strength a head, and a gate of full rank.
+  std::int64_t projected_width() const {
+    return 2 * heads.key_width() + (has_low_rank_gate() ? 1 : 2) * heads.value_width() + heads.num_value_heads;
+  }
+  std::int64_t low_rank_width() const { return (has_low_rank_gate() ? 2 : 1) * rank(); }
+};
+
 /// LFM2's gated short convolution.
 struct ShortConvolutionSpec {
   std::int64_t kernel_size = 0;
@@ -265,7 +284,7 @@ struct MtpVariant {
 enum class LayerKind { kDense, kMoe };
 
 /// What mixes the tokens of a layer. kUnknown: a kind whose shapes are not known here, and which is not counted.
-enum class MixerKind { kAttention, kGatedDelta, kShortConvolution, kUnknown };
+enum class MixerKind { kAttention, kGatedDelta, kKimiDelta, kShortConvolution, kUnknown };
 /// Layers that are equal here have the same parameters and tensors, but for their names.
 struct LayerLikeness {
   LayerKind kind = LayerKind::kDense;
@@ -294,6 +313,7 @@ struct ModelSpec {
   std::optional<MoeSpec> moe;
   std::optional<HyperSpec> hyper;          // absent: one residual stream
   GatedDeltaSpec gated_delta;              // of the layers that mix in this way
+  KimiDeltaSpec kimi_delta;                // likewise
   ShortConvolutionSpec short_convolution;  // likewise
   Part mlp_gate = Part::kPresent;          // dense MLPs and experts are gated units
   ActivationSpec activation;               // of both
@@ -306,6 +326,7 @@ struct ModelSpec {
   std::vector<Part> rotated_layers;        // empty: positions turn queries and keys in every layer
   std::vector<Part> choosing_layers;       // sparse attention: layers with an indexer; empty: all
   std::int64_t num_learned_positions = 0;  // 0: positions are not a table of the embedding
+  std::int64_t residual_block = 0;         // layers of a block of the residual stream, to which layers attend; 0: none
   NormKind norm = NormKind::kRms;
   Part norm_around_one = Part::kAbsent;      // norms multiply by 1 + weight
   Part residual_after_norm = Part::kAbsent;  // a half of a layer is added to its normed input, not to the input

@@ -87,9 +87,29 @@ Descriptors embedding_parameters(const ModelSpec& spec) {
   return parameters;
 }
 
+namespace {
+
+/// What a part of a layer, or the output, attends to the residual stream's blocks with (ops/residual_attention): with
+/// queries of zero it begins with their mean. Nothing where they read the stream itself.
+Descriptors residual_attention(const ModelSpec& spec, const Naming& naming, const std::string& name) {
+  if (spec.residual_block == 0) return {};
+  ParameterDescriptor query =
+      matrix(naming, name + ".query", {spec.hidden_size}, Component::kAttention, {InitKind::kZeros});
+  query.decay = Decay::kNo;
+  query.tensor_gradient = TensorGradient::kPartial;
+  return {norm_weight(naming, name + ".norm.weight", spec.hidden_size, Component::kNorm, ""), std::move(query)};
+}
+
+}  // namespace
+
 Descriptors layer_parameters(const ModelSpec& spec, int layer) {
   const Naming naming = layer_naming(layer);
-  Descriptors parameters = layer_norm(spec, naming, "input_layernorm", "input_layernorm");
+  Descriptors parameters;
+  if (layer < spec.num_layers()) {
+    append(parameters, residual_attention(spec, naming, "attention_residual"));
+    append(parameters, residual_attention(spec, naming, "mlp_residual"));
+  }
+  append(parameters, layer_norm(spec, naming, "input_layernorm", "input_layernorm"));
   append(parameters, mixer_parameters(spec, layer));
   append(parameters, layer_norm(spec, naming, "pre_mlp_layernorm", "post_attention_layernorm"));
   const bool is_moe = spec.kind(layer) == LayerKind::kMoe;
@@ -101,7 +121,8 @@ Descriptors layer_parameters(const ModelSpec& spec, int layer) {
 
 Descriptors output_parameters(const ModelSpec& spec) {
   const Naming naming{"decoder.", "model.", -1};
-  Descriptors parameters = hyper_head(spec, naming);
+  Descriptors parameters = residual_attention(spec, naming, "output_residual");
+  append(parameters, hyper_head(spec, naming));
   append(parameters, layer_norm(spec, naming, "final_layernorm", "norm"));
   if (spec.output_weight == OutputWeight::kOwn) {
     ParameterDescriptor weight =

@@ -44,8 +44,9 @@ enum class TensorGradient { kWhole, kPartial };
 /// Over which ranks a gradient is summed: all that saw other tokens (DP×CP), or those that hold the same experts.
 enum class GradReduction { kDataParallel, kExpertDataParallel };
 
-/// kUniform: between −bound and bound. kLogOfUniform: the logarithm of what lies between low and high.
-enum class InitKind { kNormal, kUniform, kOnes, kZeros, kConstant, kLogOfUniform };
+/// kUniform: between −bound and bound. kLogOfUniform: the logarithm of what lies between low and high. kStepBias: what
+/// has a softplus whose logarithm lies evenly between those of low and high.
+enum class InitKind { kNormal, kUniform, kOnes, kZeros, kConstant, kLogOfUniform, kStepBias };
 struct Init {
   InitKind kind = InitKind::kNormal;
   double std = 0.0;

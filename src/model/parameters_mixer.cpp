@@ -1,4 +1,4 @@
-// Parameters of what mixes tokens: latent and grouped-query attention, gated delta nets, short convolutions.
+// Parameters of what mixes tokens: latent and grouped-query attention, delta rules, short convolutions.
 #include <cmath>
 
 #include "base/error.hpp"
@@ -49,6 +49,10 @@ Descriptors mla_parameters(const ModelSpec& spec, const MlaSpec& mla, const Nami
                              input_init(spec)),
                   0),
       "kv_b_proj.weight");
+  if (mla.output_gate == Part::kPresent) {
+    add(split_heads(projection("linear_gate_proj", mla.num_heads * mla.v_head_dim, hidden, input_init(spec)), 0),
+        "g_proj.weight");
+  }
   add(split_heads(projection("linear_proj", hidden, mla.num_heads * mla.v_head_dim, output_init(spec)), 1),
       "o_proj.weight");
   return parameters;
@@ -169,6 +173,12 @@ std::vector<HuggingFaceSlice> delta_projection_slices(const GatedDeltaSpec& delt
   return slices;
 }
 
+/// The logarithm of how fast each head's states forget: by a rate between 1 and 16, as Megatron begins.
+Init decay_rate_init() {
+  constexpr double kFastest = 16.0;
+  return {.kind = InitKind::kLogOfUniform, .low = 1.0, .high = kFastest};
+}
+
 Descriptors gated_delta_parameters(const ModelSpec& spec, const Naming& naming) {
   const GatedDeltaSpec& delta = spec.gated_delta;
   const std::int64_t key = delta.key_width();
@@ -190,21 +200,99 @@ Descriptors gated_delta_parameters(const ModelSpec& spec, const Naming& naming) 
       split(described("in_proj.weight", {delta.projected_width(), spec.hidden_size}, input_init(spec)), 0,
             {key, key, value, value, heads, heads});
   in.hugging_face = delta_projection_slices(delta, prefix);
-  // States forget by a rate between 1 and 16, as Megatron begins.
-  constexpr double kFastest = 16.0;
   Descriptors parameters = {
       std::move(in),
       named(split(conv_taps(naming, "self_attention.conv1d.weight", 2 * key + value, delta.kernel_size), 0,
                   {key, key, value}),
             "conv1d.weight"),
       named(split(described("dt_bias", {heads}, {InitKind::kOnes}), 0, {}), "dt_bias"),
-      named(split(described("A_log", {heads}, {.kind = InitKind::kLogOfUniform, .low = 1.0, .high = kFastest}), 0, {}),
-            "A_log"),
+      named(split(described("A_log", {heads}, decay_rate_init()), 0, {}), "A_log"),
       norm_weight(naming, "self_attention.out_norm.weight", delta.value_head_dim, Component::kAttention,
                   "linear_attn.norm.weight"),
       named(split(described("out_proj.weight", {spec.hidden_size, value}, output_init(spec)), 1, {}),
             "out_proj.weight")};
   parameters[2].decay = parameters[3].decay = Decay::kNo;
+  return parameters;
+}
+
+/// Kimi delta attention's projections of the layer's input, and what its low ranks are projected to.
+Descriptors kimi_delta_projections(const ModelSpec& spec, const Naming& naming) {
+  const KimiDeltaSpec& delta = spec.kimi_delta;
+  const std::int64_t key = delta.heads.key_width();
+  const std::int64_t value = delta.heads.value_width();
+  const std::int64_t heads = delta.heads.num_value_heads;
+  const auto described = [&](const char* name, std::int64_t rows, std::int64_t columns) {
+    return matrix(naming, std::string("self_attention.") + name + ".weight", {rows, columns}, Component::kAttention,
+                  input_init(spec));
+  };
+  // Rows of each of Hugging Face's tensors, one behind the other.
+  const auto rows_of = [&](std::vector<std::pair<const char*, std::int64_t>> tensors) {
+    std::vector<HuggingFaceSlice> slices;
+    std::int64_t row = 0;
+    for (const auto& [name, rows] : tensors) {
+      slices.push_back({naming.hugging_face + "self_attn." + name + ".weight", row, row + rows});
+      row += rows;
+    }
+    return slices;
+  };
+  const bool is_low = delta.has_low_rank_gate();
+  ParameterDescriptor in = described("in_proj", delta.projected_width(), spec.hidden_size);
+  in.shards = {{0, ShardGroup::kTensor, {key, key, value, heads}}};
+  in.hugging_face = rows_of({{"q_proj", key}, {"k_proj", key}, {"v_proj", value}, {"b_proj", heads}});
+  ParameterDescriptor low = described("low_rank_proj", delta.low_rank_width(), spec.hidden_size);
+  low.tensor_gradient = TensorGradient::kPartial;
+  low.hugging_face = rows_of({{"f_a_proj", delta.rank()}});
+  if (is_low) {
+    low.hugging_face = rows_of({{"f_a_proj", delta.rank()}, {"g_a_proj", delta.rank()}});
+  } else {
+    in.shards[0].segments.push_back(value);
+    in.hugging_face =
+        rows_of({{"q_proj", key}, {"k_proj", key}, {"v_proj", value}, {"b_proj", heads}, {"g_proj", value}});
+  }
+  ParameterDescriptor decay = described("decay_proj", delta.decay_width(), delta.rank());
+  decay.shards = {{0, ShardGroup::kTensor, {}}};
+  decay.hugging_face = rows_of({{"f_b_proj", delta.decay_width()}});
+  Descriptors parameters = {std::move(in), std::move(low), std::move(decay)};
+  if (is_low) {
+    ParameterDescriptor gate = described("gate_proj", value, delta.rank());
+    gate.shards = {{0, ShardGroup::kTensor, {}}};
+    gate.hugging_face = rows_of({{"g_b_proj", value}});
+    parameters.push_back(std::move(gate));
+  }
+  return parameters;
+}
+
+Descriptors kimi_delta_parameters(const ModelSpec& spec, const Naming& naming) {
+  const KimiDeltaSpec& delta = spec.kimi_delta;
+  const std::int64_t key = delta.heads.key_width();
+  const std::int64_t value = delta.heads.value_width();
+  const std::string prefix = naming.hugging_face + "self_attn.";
+  Descriptors parameters = kimi_delta_projections(spec, naming);
+  ParameterDescriptor taps =
+      conv_taps(naming, "self_attention.conv1d.weight", 2 * key + value, delta.heads.kernel_size);
+  taps.shards = {{0, ShardGroup::kTensor, {key, key, value}}};
+  taps.hugging_face = {{prefix + "q_conv1d.weight", 0, key},
+                       {prefix + "k_conv1d.weight", key, 2 * key},
+                       {prefix + "v_conv1d.weight", 2 * key, 2 * key + value}};
+  parameters.push_back(std::move(taps));
+  // Decays begin near 1: steps between these, as flash-linear-attention begins.
+  const Init steps = {.kind = InitKind::kStepBias, .low = 1e-3, .high = 0.1};
+  for (auto& [name, width, init] :
+       {std::tuple{"dt_bias", delta.decay_width(), steps}, {"A_log", delta.heads.num_value_heads, decay_rate_init()}}) {
+    ParameterDescriptor numbers =
+        matrix(naming, std::string("self_attention.") + name, {width}, Component::kAttention, init);
+    numbers.shards = {{0, ShardGroup::kTensor, {}}};
+    numbers.decay = Decay::kNo;
+    numbers.hugging_face = {whole_rows(prefix + name, numbers)};
+    parameters.push_back(std::move(numbers));
+  }
+  parameters.push_back(norm_weight(naming, "self_attention.out_norm.weight", delta.heads.value_head_dim,
+                                   Component::kAttention, "self_attn.o_norm.weight"));
+  ParameterDescriptor out = matrix(naming, "self_attention.out_proj.weight", {spec.hidden_size, value},
+                                   Component::kAttention, output_init(spec));
+  out.shards = {{1, ShardGroup::kTensor, {}}};
+  out.hugging_face = {whole_rows(prefix + "o_proj.weight", out)};
+  parameters.push_back(std::move(out));
   return parameters;
 }
 
@@ -237,6 +325,8 @@ Descriptors mixer_parameters(const ModelSpec& spec, int layer) {
   switch (spec.mixer(layer)) {
     case MixerKind::kGatedDelta:
       return gated_delta_parameters(spec, naming);
+    case MixerKind::kKimiDelta:
+      return kimi_delta_parameters(spec, naming);
     case MixerKind::kShortConvolution:
       return short_convolution_parameters(spec, naming);
     case MixerKind::kUnknown:

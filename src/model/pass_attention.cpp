@@ -143,6 +143,7 @@ class MlaPass final : public PassSublayer {
     project_up(pass, saved);
     if (saved.is_missing(Slot::kSelected)) select(pass, saved);
     attend(pass, saved);
+    const PassTensor gated = gated_context(pass, saved);
     const Heads context(saved.declared(Slot::kContext));
     pass.product_forward(context.rows, context.heads * context.width, pass.spec.hidden_size);
   }
@@ -156,8 +157,13 @@ class MlaPass final : public PassSublayer {
   void backward(const PassContext& pass, const PassTensor&, const PassTensor&, PassSaved& saved) const override {
     PassLedger& ledger = pass.ledger;
     const Heads heads(saved.declared(Slot::kContext));
-    const PassTensor context_TV = saved.at(Slot::kContext);
+    const PassTensor context_TV = gated_context(pass, saved);
     PassTensor dcontext_TV = ledger.tensor(context_TV.num_elements(), pass.activations());
+    PassTensor dgate_TV;
+    if (has_gate()) {
+      dgate_TV = ledger.like(saved.at(Slot::kGate));
+      saved.release(Slot::kGate);
+    }
     const std::vector<PassTensor> taught = teach(pass, saved);
     const PassTensor dq = ledger.like(saved.at(Slot::kQuery));
     PassTensor dk = ledger.like(saved.at(Slot::kKey));
@@ -182,6 +188,7 @@ class MlaPass final : public PassSublayer {
   using Slot = MlaSlot;
 
   bool has_norms() const { return mla_.latent_norms == Part::kPresent; }
+  bool has_gate() const { return mla_.output_gate == Part::kPresent; }
   std::int64_t up_width() const { return mla_.qk_head_dim + mla_.v_head_dim; }
   static std::int64_t rows(const PassSaved& saved, int slot) { return saved.declared(slot).shape.at(0); }
 
@@ -209,6 +216,15 @@ class MlaPass final : public PassSublayer {
     }
     saved.allocate(Slot::kKvDown);
     pass.product_forward(rows(saved, Slot::kKvDown), pass.spec.hidden_size, saved.declared(Slot::kKvDown).shape.at(1));
+    if (!has_gate()) return;
+    saved.allocate(Slot::kGate);
+    const Heads gate(saved.declared(Slot::kGate));
+    pass.product_forward(gate.rows, pass.spec.hidden_size, gate.heads * gate.width);
+  }
+
+  /// What the output projection reads.
+  PassTensor gated_context(const PassContext& pass, const PassSaved& saved) const {
+    return has_gate() ? pass.ledger.like(saved.at(Slot::kContext)) : saved.at(Slot::kContext);
   }
 
   PassTensor normalised(const PassContext& pass, const PassNorm& norm, int slot, int rstd_slot,
@@ -302,6 +318,7 @@ class MlaPass final : public PassSublayer {
     pass.product_backward(rows(saved, Slot::kKvDown), hidden, saved.declared(Slot::kKvDown).shape.at(1));
     pass.product_backward(query.rows, mla_.q_lora_rank.value_or(hidden), query.heads * query.width);
     if (mla_.q_lora_rank) pass.product_backward(rows(saved, Slot::kQueryDown), hidden, *mla_.q_lora_rank);
+    if (has_gate()) pass.product_backward(context.rows, hidden, context.heads * context.width);
     if (indexer_ && indexer_->is_taught()) indexer_->weight_gradients(pass, rows(saved, Slot::kQuery));
   }
 

@@ -15,6 +15,7 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
     const std::int64_t q_rank = mla->q_lora_rank.value_or(0);
     const std::int64_t q_rows = mla->q_lora_rank ? between : 0;
     const bool has_norms = mla->latent_norms == Part::kPresent;
+    const std::int64_t gated = mla->output_gate == Part::kPresent ? inside : 0;
     const std::int64_t choosing = spec.picks_keys(layer) ? positions : 0;
     constexpr std::int64_t kKeysPerWord = 32;
     const std::int64_t words = (batch.seq_length + kKeysPerWord - 1) / kKeysPerWord;
@@ -27,6 +28,7 @@ SavedDeclaration attention_saved(const ModelSpec& spec, const NumericPolicy& pol
              {"value", {inside, heads, mla->v_head_dim}, policy.activations, category},
              {"context", {inside, heads, mla->v_head_dim}, policy.activations, category},
              {"log_sum_exp", {batch.num_sequences, heads, positions}, policy.statistics, category},
+             {"gate", {gated, heads, mla->v_head_dim}, policy.activations, category},
              {"selected", {batch.num_sequences, choosing, words}, DType::kInt32, category, Lifetime::kPinned}},
             {}};
   }
@@ -59,6 +61,20 @@ SavedDeclaration gated_delta_saved(const ModelSpec& spec, const NumericPolicy& p
           {}};
 }
 
+SavedDeclaration kimi_delta_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
+                                  const Sharding& sharding) {
+  const KimiDeltaSpec& delta = spec.kimi_delta;
+  const auto [inside, between] = local_tokens(batch, sharding);
+  const auto category = SavedCategory::kAttention;
+  return {{{"projected", {inside, share(delta.projected_width(), sharding.tensor)}, policy.activations, category},
+           {"low_rank", {between, delta.low_rank_width()}, policy.activations, category},
+           {"context",
+            {inside, share(delta.heads.num_value_heads, sharding.tensor), delta.heads.value_head_dim},
+            policy.activations,
+            category}},
+          {}};
+}
+
 SavedDeclaration short_convolution_saved(const ModelSpec& spec, const NumericPolicy& policy, BatchShape batch,
                                          const Sharding& sharding) {
   return {{{"projected",
@@ -83,6 +99,8 @@ SavedDeclaration mixer_saved(const ModelSpec& spec, const NumericPolicy& policy,
       return short_convolution_saved(spec, policy, batch, sharding);
     case MixerKind::kGatedDelta:
       return gated_delta_saved(spec, policy, batch, sharding);
+    case MixerKind::kKimiDelta:
+      return kimi_delta_saved(spec, policy, batch, sharding);
     case MixerKind::kUnknown:
       break;
   }

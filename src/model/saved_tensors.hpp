@@ -67,6 +67,7 @@ struct MlaSlot {
     kValue,
     kContext,
     kLogSumExp,
+    kGate,
     kSelected
   };
 };
@@ -75,6 +76,9 @@ struct GqaSlot {
 };
 struct GatedDeltaSlot {
   enum : int { kProjected, kContext };
+};
+struct KimiDeltaSlot {
+  enum : int { kProjected, kLowRank, kContext };
 };
 struct ShortConvolutionSlot {
   enum : int { kProjected };

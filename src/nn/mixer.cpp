@@ -2,6 +2,7 @@
 
 #include "nn/gated_delta_net.hpp"
 #include "nn/gqa_attention.hpp"
+#include "nn/kimi_delta_attention.hpp"
 #include "nn/mla_attention.hpp"
 #include "nn/short_convolution.hpp"
 
@@ -25,6 +26,8 @@ std::unique_ptr<Sublayer> make_mixer(const model::ModelSpec& spec, int layer, Pa
       return std::make_unique<ShortConvolution>(spec, layer, parameters);
     case model::MixerKind::kGatedDelta:
       return std::make_unique<GatedDeltaNet>(spec, layer, parameters);
+    case model::MixerKind::kKimiDelta:
+      return std::make_unique<KimiDeltaAttention>(spec, layer, parameters);
     case model::MixerKind::kUnknown:
       break;
   }

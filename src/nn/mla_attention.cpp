@@ -3,6 +3,7 @@
 #include "nn/rope_tables.hpp"
 #include "nn/weight_gradients.hpp"
 #include "ops/gemm/gemm.hpp"
+#include "ops/output_gate/output_gate.hpp"
 #include "ops/rope/rope.hpp"
 
 // Legend: T tokens, H hidden, A heads, Q query/key size (N + P), V value size, L kv rank, P rotary size, D = N + V.
@@ -30,6 +31,7 @@ MlaAttention::MlaAttention(const model::ModelSpec& spec, int layer, ParameterSto
     return Norm(spec, fmt::format("decoder.layers.{}.self_attention.{}", layer, part), parameters);
   };
   kv_norm_ = latent_norm("kv_layernorm");
+  if (mla_.output_gate == model::Part::kPresent) gate_ = &parameters.get(weight_name(layer, "linear_gate_proj"));
   if (mla_.q_lora_rank) {
     query_down_.emplace(
         QueryDown{parameters.get(weight_name(layer, "linear_q_down_proj")), latent_norm("q_layernorm")});
@@ -53,6 +55,27 @@ RopeTables MlaAttention::tables(const StepContext& step) const {
 void MlaAttention::project_down(const Tensor& x_TH, Saved& saved) {
   if (query_down_) ops::linear_forward(x_TH, query_down_->weight.weight, saved.allocate(Slot::kQueryDown));
   ops::linear_forward(x_TH, kv_down_.weight, saved.allocate(Slot::kKvDown));
+  if (gate_ == nullptr) return;
+  Tensor gate_TV = flat(saved.allocate(Slot::kGate));
+  ops::linear_forward(x_TH, gate_->weight, gate_TV);
+}
+
+Tensor MlaAttention::gated_context(Saved& saved) const {
+  const Tensor& context = saved.at(Slot::kContext);
+  if (gate_ == nullptr) return flat(context);
+  Tensor gated = at::empty_like(context);
+  ops::output_gate_forward(context, saved.at(Slot::kGate), gated);
+  return flat(gated);
+}
+
+Tensor MlaAttention::gate_backward(Saved& saved, Tensor& dcontext_TV) const {
+  if (gate_ == nullptr) return {};
+  const Tensor& gate = saved.at(Slot::kGate);
+  Tensor dgate = at::empty_like(gate);
+  Tensor dcontext = dcontext_TV.view(gate.sizes());
+  ops::output_gate_backward(dcontext, saved.at(Slot::kContext), gate, dcontext, dgate);
+  saved.release(Slot::kGate);
+  return flat(dgate);
 }
 
 Tensor MlaAttention::normalised(const Tensor& x_TL, const std::optional<Norm>& norm, int rstd_slot,
@@ -106,7 +129,7 @@ void MlaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& 
   project_up(x_TH, saved, step);
   if (saved.is_missing(Slot::kSelected)) select(x_TH, saved, step);
   attend(saved, step);
-  core_.project(flat(saved.at(Slot::kContext)), residual_TH);
+  core_.project(gated_context(saved), residual_TH);
 }
 
 void MlaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
@@ -169,9 +192,10 @@ Tensor MlaAttention::latent_backward(const Tensor& dkv_TD, Saved& saved, Tensor&
 void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& saved, const StepContext& step,
                             Tensor& dx_TH) {
   const std::int64_t tokens = x_TH.size(0);
-  Tensor context_TV = flat(saved.at(Slot::kContext));
+  const Tensor projected_TV = gated_context(saved);
   Tensor dcontext_TV = workspace({tokens, mla_.num_heads * mla_.v_head_dim}, x_TH);
   core_.project_backward(dy_TH, dcontext_TV);
+  const Tensor dgate_TV = gate_backward(saved, dcontext_TV);
   std::vector<Tensor> taught;
   if (indexer_ && indexer_->is_taught()) {
     const AttentionInput in = core_input(saved, step);
@@ -196,8 +220,12 @@ void MlaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved& save
   const Tensor latent_TL = latent_backward(flat(dkv), saved, dlatent);
   ops::linear_dgrad(dkv_down, kv_down_.weight, dx_TH);
 
-  std::vector<Tensor> deferred = {dy_TH, context_TV, flat(dkv), latent_TL, dkv_down, x_TH};
+  std::vector<Tensor> deferred = {dy_TH, projected_TV, flat(dkv), latent_TL, dkv_down, x_TH};
   query_backward(flat(dq), x_TH, saved, dx_TH, deferred);
+  if (gate_ != nullptr) {
+    ops::linear_dgrad(dgate_TV, gate_->weight, dx_TH, ops::Write::kAccumulate);
+    deferred.insert(deferred.end(), {dgate_TV, x_TH});
+  }
   deferred.insert(deferred.end(), taught.begin(), taught.end());
   saved.release(Slot::kContext);
   saved.release(Slot::kSelected);
@@ -233,11 +261,12 @@ void MlaAttention::add_weight_gradients(std::span<const Tensor> deferred) {
     deferred = deferred.first(deferred.size() - KeyIndexer::kNumDeferred);
   }
   // Pairs (output gradient, input) in the order in which backward pushed them.
-  Parameter* const parameters[] = {&core_.projection(), &kv_up_, &kv_down_, &query_,
-                                   query_down_ ? &query_down_->weight : nullptr};
-  PRIMUS_CHECK(deferred.size() == (query_down_ ? 10U : 8U), "{} tensors were left for MLA's weight gradients",
+  std::vector<Parameter*> parameters = {&core_.projection(), &kv_up_, &kv_down_, &query_};
+  if (query_down_) parameters.push_back(&query_down_->weight);
+  if (gate_ != nullptr) parameters.push_back(gate_);
+  PRIMUS_CHECK(deferred.size() == 2 * parameters.size(), "{} tensors were left for MLA's weight gradients",
                deferred.size());
-  for (std::size_t i = 0; 2 * i < deferred.size(); ++i) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
     add_linear_gradient(deferred[2 * i], deferred[2 * i + 1], *parameters[i]);
   }
 }

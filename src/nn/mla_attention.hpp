@@ -1,7 +1,8 @@
 #pragma once
 // Multi-head latent attention (DeepSeek-V2): queries direct or through a low rank, keys and values through a low rank,
 // position in extra elements that all heads share on the key side. With an indexer attention is sparse (DeepSeek-V3.2);
-// a layer without one of its own takes the keys that the layer before picked, from the caller (Saved::borrow).
+// a layer without one of its own takes the keys that the layer before picked, from the caller (Saved::borrow). A gate
+// on the output is a sigmoid of a projection of the layer's input (Kimi K3).
 #include "nn/attention_core.hpp"
 #include "nn/key_indexer.hpp"
 #include "nn/norm.hpp"
@@ -29,13 +30,17 @@ class MlaAttention final : public Sublayer {
   };
 
   RopeTables tables(const StepContext& step) const;
-  /// The low-rank queries, keys and values; what is behind them, with their norms' statistics; attention itself.
+  /// The low-rank queries, keys and values, and the gate; what is behind them, with their norms' statistics; attention.
   void project_down(const Tensor& x_TH, Saved& saved);
   void project_up(const Tensor& x_TH, Saved& saved, const StepContext& step);
   void select(const Tensor& x_TH, Saved& saved, const StepContext& step);
   void attend(Saved& saved, const StepContext& step);
   /// What the queries' up projection reads: their latent vector, normed, or the layer's input.
   Tensor query_input(const Tensor& x_TH, Saved& saved) const;
+  /// What the output projection reads: attention's output, behind its gate if there is one.
+  Tensor gated_context(Saved& saved) const;
+  /// Turns dcontext_TV, of what the projection read, into attention's own; returns the gate's gradient.
+  Tensor gate_backward(Saved& saved, Tensor& dcontext_TV) const;
   AttentionInput core_input(Saved& saved, const StepContext& step) const;
   /// x_TL normed, or itself where there is no norm; its statistics are taken from `saved`, or left there.
   Tensor normalised(const Tensor& x_TL, const std::optional<Norm>& norm, int rstd_slot, Saved& saved) const;
@@ -56,6 +61,7 @@ class MlaAttention final : public Sublayer {
   Parameter& kv_down_;
   std::optional<Norm> kv_norm_;  // of the latent vector
   Parameter& kv_up_;
+  Parameter* gate_ = nullptr;  // linear_gate_proj, of an output gate
   enum class Keys { kAll, kPicked } keys_;
   std::optional<KeyIndexer> indexer_;  // in layers that pick keys themselves
 };

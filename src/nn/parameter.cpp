@@ -77,6 +77,15 @@ void initialise(const model::ParameterDescriptor& descriptor, std::uint64_t seed
       });
       return;
     }
+    case model::InitKind::kStepBias: {
+      const Philox generator(seed, descriptor.name);
+      const auto [low, high] = std::pair{std::log(descriptor.init.low), std::log(descriptor.init.high)};
+      fill(weight, [&](std::int64_t i) {
+        const double step = std::exp(low + (high - low) * generator.uniform(static_cast<std::uint64_t>(i)));
+        return std::log(std::expm1(step));
+      });
+      return;
+    }
     case model::InitKind::kNormal: {
       const Philox generator(seed, descriptor.name);
       const double std = descriptor.init.std;

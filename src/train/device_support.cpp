@@ -39,6 +39,7 @@ constexpr Row kRows[] = {{"fp16", "false"},
                          {"moe_router_bias_update_rule", "sign"},
                          {"swiglu_limit", "null"},
                          {"experimental_attention_variant", "null"},
+                         {"mla_use_output_gate", "false"},
                          {"activation_situ_beta", "null"},
                          {"moe_mlp_glu_interleave_size", "null"},
                          {"moe_shared_expert_glu_interleave_size", "null"}};

@@ -1,7 +1,8 @@
-// config.json of models whose layers mix tokens in several ways: LFM2 and Qwen3-Next.
+// config.json of models whose layers mix tokens in several ways: LFM2, Qwen3-Next and Kimi Linear.
 #include <gtest/gtest.h>
 
 #include "checkpoint/hugging_face_config.hpp"
+#include "checkpoint/hugging_face_tensors.hpp"
 #include "data/temporary_folder.hpp"
 #include "model/parameters.hpp"
 
@@ -44,10 +45,58 @@ constexpr const char* kQwen3Next = R"({
   "shared_expert_intermediate_size": 512, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
   "transformers_version": "4.57.0.dev0", "use_cache": true, "vocab_size": 151936})";
 
-constexpr std::array kAll = {kLfm2Moe, kLfm2, kQwen3Next};
+constexpr const char* kKimiLinear = R"({
+  "architectures": ["KimiLinearForCausalLM"], "bos_token_id": 163584, "dtype": "bfloat16", "eos_token_id": 163586,
+  "first_k_dense_replace": 1, "head_dim": 72, "hidden_act": "silu", "hidden_size": 2304, "initializer_range": 0.02,
+  "intermediate_size": 9216, "kv_lora_rank": 512,
+  "linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128,
+                         "kda_layers": [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19, 21, 22, 23, 25, 26],
+                         "num_heads": 32, "short_conv_kernel_size": 4},
+  "mla_use_nope": true, "model_max_length": 1048576, "model_type": "kimi_linear", "moe_intermediate_size": 1024,
+  "moe_layer_freq": 1, "moe_renormalize": true, "moe_router_activation_func": "sigmoid", "num_attention_heads": 32,
+  "num_expert_group": 1, "num_experts": 256, "num_experts_per_token": 8, "num_hidden_layers": 27,
+  "num_key_value_heads": 32, "num_nextn_predict_layers": 0, "num_shared_experts": 1, "pad_token_id": 163839,
+  "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-05, "rope_scaling": null,
+  "rope_theta": 10000.0, "routed_scaling_factor": 2.446, "tie_word_embeddings": false, "topk_group": 1,
+  "transformers_version": "4.56.2", "use_cache": true, "use_grouped_topk": true, "v_head_dim": 128,
+  "vocab_size": 163840})";
+
+constexpr std::array kAll = {kLfm2Moe, kLfm2, kQwen3Next, kKimiLinear};
 
 config::Experiment imported(const std::string& text) {
   return parse_hugging_face_config(text, "config.json").experiment;
+}
+
+// Kimi-Linear-48B-A3B: tests/model/architecture_test.cpp has the sum.
+TEST(HuggingFaceLinear, KimiLinearAsReleased) {
+  const model::ModelSpec kimi = model::build_model_spec(imported(kKimiLinear));
+  EXPECT_EQ(kimi.num_layers_of(model::MixerKind::kKimiDelta), 20);
+  EXPECT_EQ(kimi.mixer(26), model::MixerKind::kAttention);
+  EXPECT_FALSE(kimi.is_rotated(3));
+  EXPECT_EQ(model::count_parameters(kimi).total, 49'122'681'728);
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const HuggingFaceTensor& tensor : map_tensors(parameters_of(kimi), Architecture::kKimiLinear).tensors) {
+    shapes[tensor.name] = tensor.shape;
+  }
+  using Shape = std::vector<std::int64_t>;
+  for (const auto& [name, shape] : std::initializer_list<std::pair<const char*, Shape>>{
+           {"model.layers.0.mlp.gate_proj.weight", {9216, 2304}},
+           {"model.layers.0.self_attn.A_log", {1, 1, 32, 1}},
+           {"model.layers.0.self_attn.dt_bias", {4096}},
+           {"model.layers.0.self_attn.b_proj.weight", {32, 2304}},
+           {"model.layers.0.self_attn.f_a_proj.weight", {128, 2304}},
+           {"model.layers.0.self_attn.f_b_proj.weight", {4096, 128}},
+           {"model.layers.0.self_attn.g_a_proj.weight", {128, 2304}},
+           {"model.layers.0.self_attn.g_b_proj.weight", {4096, 128}},
+           {"model.layers.0.self_attn.k_conv1d.weight", {4096, 1, 4}},
+           {"model.layers.0.self_attn.o_norm.weight", {128}},
+           {"model.layers.0.self_attn.o_proj.weight", {2304, 4096}},
+           {"model.layers.1.block_sparse_moe.experts.255.w2.weight", {2304, 1024}},
+           {"model.layers.1.block_sparse_moe.gate.e_score_correction_bias", {256}},
+           {"model.layers.1.block_sparse_moe.shared_experts.down_proj.weight", {2304, 1024}},
+           {"model.layers.3.self_attn.kv_a_proj_with_mqa.weight", {576, 2304}}}) {
+    EXPECT_EQ(shapes[name], shape) << name;
+  }
 }
 
 // LFM2-8B-A1B has 8.34 B parameters, LFM2-350M 354 M (its width is 2/3 of what is written, up to a multiple of 256),
@@ -94,7 +143,13 @@ TEST(HuggingFaceLinear, WhatNoConfigCanSayIsNamed) {
       {kQwen3Next, "apply_layernorm_1p", {false}, "apply_layernorm_1p"},
       {kQwen3Next, "attention_output_gate", {false}, "attention_output_gate"},
       {kQwen3Next, "moe_shared_expert_gate", {false}, "moe_shared_expert_gate"},
-      {kQwen3Next, "moe_router_score_function", {std::string("sigmoid")}, "moe_router_score_function"}};
+      {kQwen3Next, "moe_router_score_function", {std::string("sigmoid")}, "moe_router_score_function"},
+      {kKimiLinear, "kda_gate_lower_bound", {-5.0}, "kda_gate_lower_bound"},
+      {kKimiLinear, "kda_use_full_rank_gate", {true}, "kda_use_full_rank_gate"},
+      {kKimiLinear, "mla_use_output_gate", {true}, "mla_use_output_gate"},
+      {kKimiLinear, "mla_use_nope", {false}, "mla_use_nope"},
+      {kKimiLinear, "linear_num_key_heads", {std::int64_t{16}}, "linear_num_key_heads"},
+      {kKimiLinear, "linear_key_head_dim", {std::int64_t{64}}, "linear_key_head_dim"}};
   for (const auto& [config, key, value, expected] : cases) {
     config::Experiment experiment = imported(config);
     experiment.set(key, value, {});
@@ -129,7 +184,15 @@ TEST(HuggingFaceLinear, ConfigsThatAreRefused) {
       {kQwen3Next, "layer_types", Json(48, "conv"), "names a layer that is not converted"},
       {kQwen3Next, "linear_num_key_heads", 5, "linear_num_value_heads: is no multiple"},
       {kQwen3Next, "attention_bias", true, "attention_bias"},
-      {kQwen3Next, "mlp_only_layers", {48}, "mlp_only_layers: names a layer that is not there"}};
+      {kQwen3Next, "mlp_only_layers", {48}, "mlp_only_layers: names a layer that is not there"},
+      {kKimiLinear, "layer_types", {"linear_attention"}, "layer_types: is not for every layer"},
+      {kKimiLinear, "layer_types", Json(27, "conv"), "names a layer that is not converted"},
+      {kKimiLinear, "linear_attn_config", {{"kda_layers", {1, 28}}}, "kda_layers: names a layer that is not there"},
+      {kKimiLinear, "linear_attn_config", {{"kda_layers", {1}}}, "leaves layers without a kind"},
+      {kKimiLinear, "linear_attn_config", {{"gate_lower_bound", -5.0}}, "gate_lower_bound: Kimi Linear's decays"},
+      {kKimiLinear, "mla_use_output_gate", true, "mla_use_output_gate"},
+      {kKimiLinear, "moe_router_activation_func", "softmax", "moe_router_activation_func"},
+      {kKimiLinear, "num_experts_per_token", 1, "num_experts_per_token: a single expert"}};
   for (const auto& [config, field, value, expected] : cases) {
     Json json = Json::parse(config);
     json[field] = value;

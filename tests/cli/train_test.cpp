@@ -136,7 +136,7 @@ TEST_F(Train, AGpuThatIsNotThereIsNamedBeforeTheStart) {
 
 TEST_F(Train, RefusedBeforeAnythingIsStarted) {
   const ProgramResult result =
-      run_program({"train", "pretrain", "--config", kQuickstart, "--mock_data", "--mla_use_nope"},
+      run_program({"train", "pretrain", "--config", kQuickstart, "--mock_data", "--is_hybrid_model"},
                   folder_.path().string(), with_worker("touch started\n"));
   EXPECT_EQ(result.code, 2);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "started"));

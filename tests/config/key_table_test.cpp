@@ -101,7 +101,8 @@ TEST(KeyTable, AliasesAndRemovedKeys) {
 TEST(KeyTable, StatesByValue) {
   const auto works = [](std::string_view key, const Value& value) { return is_working_value(*find_key(key), value); };
   EXPECT_TRUE(works("model_type", {std::string("gpt")}));
-  EXPECT_FALSE(works("model_type", {std::string("kimi_k3")}));
+  EXPECT_TRUE(works("model_type", {std::string("kimi_k3")}));
+  EXPECT_FALSE(works("model_type", {std::string("deepseek_v4")}));
   EXPECT_TRUE(works("use_turbo_mega_moe", {false}));
   EXPECT_FALSE(works("use_turbo_mega_moe", {true}));
   EXPECT_TRUE(works("expert_tensor_parallel_size", {}));

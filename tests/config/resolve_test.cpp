@@ -146,13 +146,13 @@ TEST(Rules, InheritedWayOfComputingIsNotedExplicitOneStops) {
 
 TEST(Rules, InheritedMathematicsThatIsPlannedStops) {
   ResolveFixture fixture;
-  fixture.folder().write("models/megatron/nope.yaml", "extends: tiny.yaml\nmla_use_nope: true\n");
+  fixture.folder().write("models/megatron/mixed.yaml", "extends: tiny.yaml\nis_hybrid_model: true\n");
   std::string text = ResolveFixture::experiment_with("mock_data: true\n");
-  text.replace(text.find("tiny.yaml"), 9, "nope.yaml");
+  text.replace(text.find("tiny.yaml"), 9, "mixed.yaml");
   fixture.write_experiment(text);
   EXPECT_EQ(fixture.problems({}, Purpose::kTrain, 1),
-            "models/megatron/nope.yaml:2: mla_use_nope: planned, not built yet: Kimi K3's latent attention "
-            "(expected false, found true)\n");
+            "models/megatron/mixed.yaml:2: is_hybrid_model: planned, not built yet: layers other than attention and "
+            "MLP (expected false, found true)\n");
   ASSERT_EQ(fixture.resolve().planned.size(), 1U);
 }
 

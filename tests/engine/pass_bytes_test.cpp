@@ -200,6 +200,13 @@ void use_delta_nets(Configuration& c) {
   c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kGatedDelta);
 }
 
+void use_delta_attention(Configuration& c) {
+  model::KimiDeltaSpec& delta = c.spec.kimi_delta;
+  delta.heads = {.num_key_heads = 2, .num_value_heads = 6, .key_head_dim = 7, .value_head_dim = 5, .kernel_size = 4};
+  delta.lowest_decay = -5.0;
+  c.spec.mixers.assign(c.spec.layers.size(), model::MixerKind::kKimiDelta);
+}
+
 void use_indexer(Configuration& c) {
   use_mla(c);
   std::get<model::MlaSpec>(c.spec.attention).indexer =
@@ -253,6 +260,20 @@ const Option kOptions[] = {
      [](Configuration& c) {
        use_mla(c);
        std::get<model::MlaSpec>(c.spec.attention).q_lora_rank.reset();
+     }},
+    {"latent attention with a gate",
+     [](Configuration& c) {
+       use_mla(c);
+       std::get<model::MlaSpec>(c.spec.attention).output_gate = Part::kPresent;
+     }},
+    {"latent attention with a gate, not rotated, half precision, layers recomputed",
+     [](Configuration& c) {
+       use_mla(c);
+       use_half_precision(c);
+       std::get<model::MlaSpec>(c.spec.attention).output_gate = Part::kPresent;
+       c.spec.rope.type = model::RopeType::kNone;
+       using enum model::LayerRecompute;
+       c.step.recompute.layers = {kAllButInput, kNone, kAllButInput};
      }},
     {"sparse attention", use_indexer},
     {"sparse attention, half precision",
@@ -315,6 +336,20 @@ const Option kOptions[] = {
      [](Configuration& c) {
        use_half_precision(c);
        use_delta_nets(c);
+     }},
+    {"delta attention", use_delta_attention},
+    {"delta attention whose gate has full rank",
+     [](Configuration& c) {
+       use_delta_attention(c);
+       c.spec.kimi_delta.full_rank_gate = Part::kPresent;
+       c.spec.kimi_delta.chunk_size = 6;
+     }},
+    {"delta attention, half precision, layers recomputed",
+     [](Configuration& c) {
+       use_half_precision(c);
+       use_delta_attention(c);
+       using enum model::LayerRecompute;
+       c.step.recompute.layers = {kAllButInput, kNone, kAllButInput};
      }},
     {"mixers of all kinds, made again",
      [](Configuration& c) {
@@ -531,7 +566,7 @@ TEST(PassScratch, IsDeclaredExactlyWhereNoRouterDecides) {
   for (const auto apply :
        {+[](Configuration&) {}, +[](Configuration& c) { use_mla(c); }, +[](Configuration& c) { use_half_precision(c); },
         +[](Configuration& c) { use_indexer(c); }, +[](Configuration& c) { use_short_convolutions(c); },
-        +[](Configuration& c) { use_delta_nets(c); },
+        +[](Configuration& c) { use_delta_nets(c); }, +[](Configuration& c) { use_delta_attention(c); },
         +[](Configuration& c) {
           use_half_precision(c);
           use_delta_nets(c);

@@ -115,8 +115,9 @@ def sample_order(documents, seq, wanted, seed):
 def torch_losses(model, samples, batch, steps):
     """The same training by torch: decay on matrices alone, clipping to norm 1."""
     model = copy.deepcopy(model).train()
-    plain = [p for name, p in model.named_parameters() if p.ndim == 1 or "bias" in name or "sinks" in name]
-    decayed = [p for name, p in model.named_parameters() if not (p.ndim == 1 or "bias" in name or "sinks" in name)]
+    is_plain = lambda name, p: p.ndim == 1 or "bias" in name or "sinks" in name or name.endswith("A_log")  # a vector
+    plain = [p for name, p in model.named_parameters() if is_plain(name, p)]
+    decayed = [p for name, p in model.named_parameters() if not is_plain(name, p)]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": WEIGHT_DECAY},
                                    {"params": plain, "weight_decay": 0.0}], lr=RATE, betas=BETAS, eps=EPSILON)
     losses = []
@@ -209,11 +210,27 @@ def compare_types(original, checks, work):
             checks.that(torch.equal(expected, after[name]), f"{word}: {name} is rounded otherwise")
 
 
+def released_kimi(config):
+    """config.json as the released models have it."""
+    kinds = config.pop("layer_types")
+    numbers = {kind: [i + 1 for i, k in enumerate(kinds) if k == kind] for kind in set(kinds)}
+    config["linear_attn_config"] = {
+        "kda_layers": numbers["linear_attention"], "full_attn_layers": numbers["full_attention"],
+        "num_heads": config.pop("linear_num_heads"), "head_dim": config.pop("linear_head_dim"),
+        "short_conv_kernel_size": config.pop("linear_conv_kernel_dim")}
+    config["first_k_dense_replace"] = config.pop("mlp_layer_types").index("sparse")
+    return dict(config, mla_use_nope=True, moe_layer_freq=1, moe_router_activation_func="sigmoid", rope_theta=10000.0,
+                rope_scaling=None, use_grouped_topk=True, num_nextn_predict_layers=0, torch_dtype=config.pop("dtype"))
+
+
 def older_spelling(folder, target):
     """config.json as transformers 4 wrote it."""
     shutil.copytree(folder, target)
     path = target / "config.json"
     config = json.loads(path.read_text())
+    if config["model_type"] == "kimi_linear":
+        path.write_text(json.dumps(released_kimi(config)))
+        return
     rope = dict(config.pop("rope_parameters"))
     config["rope_theta"] = rope.pop("rope_theta")
     if "partial_rotary_factor" in rope:

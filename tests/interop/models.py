@@ -169,18 +169,37 @@ def qwen3_next(rng):
                          "partial_rotary_factor": rng.choice([0.25, 0.5, 1.0])})
 
 
+def kimi_linear(rng):
+    """Every layer with experts: transformers writes a dense layer's MLP as block_sparse_moe, the released files do not."""
+    sizes = common(rng)
+    sizes["model_max_length"] = sizes.pop("max_position_embeddings")
+    layers = sizes["num_hidden_layers"]
+    kinds = [kind.replace("conv", "linear_attention") for kind in lfm2_layers(rng, layers)]
+    return transformers.KimiLinearConfig(
+        **sizes, **latent(rng, sizes), intermediate_size=40, moe_intermediate_size=rng.choice([16, 24]),
+        num_local_experts=8, num_experts_per_tok=rng.choice([2, 3]), n_shared_experts=rng.choice([1, 2]), n_group=1,
+        topk_group=1, routed_scaling_factor=rng.choice([1.0, 2.446]), layer_types=kinds,
+        mlp_layer_types=["sparse"] * layers, linear_num_heads=rng.choice([1, 2, 3]),
+        linear_head_dim=rng.choice([4, 8, 12]), linear_conv_kernel_dim=rng.choice([2, 4]), pad_token_id=None,
+        bos_token_id=None, eos_token_id=None)
+
+
 MODELS = {f.__name__: f for f in (llama, llama3_rope, mixtral, qwen3_moe, deepseek_v2, deepseek_v2_groups, deepseek_v3,
                                   deepseek_v3_no_groups, deepseek_v32, glm_moe_dsa, gpt_oss, lfm2,
-                                  lfm2_moe, qwen3_next)}
+                                  lfm2_moe, qwen3_next, kimi_linear)}
 
 
 def correct(model):
     """Where transformers' code departs from its own config: the norms of DeepSeek's latent vectors ignore rms_norm_eps.
     And from its own arithmetic: of its two forms of the gated delta rule, that in chunks subtracts numbers near 1 from
-    each other where a decay's gradient is tiny (seen: 12 % off its fp64 value, 3e-7); the one token by token does not."""
+    each other where a decay's gradient is tiny (seen: 12 % off its fp64 value, 3e-7); the one token by token does not.
+    Kimi Linear's rule has the same two forms."""
     if model.config.model_type == "qwen3_next":
         code = sys.modules[type(model).__module__]
         code.torch_chunk_gated_delta_rule = code.torch_recurrent_gated_delta_rule
+    if model.config.model_type == "kimi_linear":
+        code = sys.modules[type(model).__module__]
+        code.chunk_kimi_delta_attention = code.recurrent_kimi_delta_attention
     for name, module in model.named_modules():
         if name.endswith(("q_a_layernorm", "kv_a_layernorm")):
             module.variance_epsilon = model.config.rms_norm_eps

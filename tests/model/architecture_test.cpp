@@ -32,8 +32,9 @@ TEST(ArchitectureTest, EveryPresetOfAKnownShapeIsCountedWhole) {
 TEST(ArchitectureTest, PartsOfUnknownShapeAreNamed) {
   EXPECT_EQ(names(uncounted_parts(test::preset_experiment("deepseek_v4_flash"))),
             (std::vector<std::string>{"DeepSeek-V4's compressed attention", "routing by token id"}));
-  EXPECT_EQ(names(uncounted_parts(test::preset_experiment("kimi_k3"))),
-            (std::vector<std::string>{"Kimi K3's delta and latent attention", "attention over residuals"}));
+  EXPECT_EQ(names(uncounted_parts(test::preset_experiment("kimi_k3"))), std::vector<std::string>{});
+  EXPECT_EQ(names(unsupported_parts(test::preset_experiment("kimi_k3"))),
+            std::vector<std::string>{"attention over residuals"});
 }
 
 TEST(ArchitectureTest, TrainingIsToldWhatItCannotBuild) {
@@ -65,6 +66,80 @@ TEST(ArchitectureTest, Qwen35ByHand) {
   const std::int64_t attention = hidden * (2 * 4096 + 2 * 512) + 4096 * hidden + 2 * 256;
   const std::int64_t layer = 2 * hidden + 256 * hidden + 256 * 3 * hidden * 512 + 3 * hidden * 512 + hidden;
   EXPECT_EQ(count_parameters(spec).total, 30 * delta + 10 * attention + 40 * layer + hidden + 2 * 248'320 * hidden);
+}
+
+// Kimi Linear (48 B, 3 B active): 20 layers of delta attention, 7 of latent attention without positions.
+TEST(ArchitectureTest, KimiLinearByHand) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"num_layers", "27"},
+                                                                  {"hidden_size", "2304"},
+                                                                  {"ffn_hidden_size", "9216"},
+                                                                  {"num_attention_heads", "32"},
+                                                                  {"q_lora_rank", "null"},
+                                                                  {"mla_use_nope", "true"},
+                                                                  {"experimental_attention_variant", "kda"},
+                                                                  {"linear_attention_freq", "([1]*3+[0])*6+[1]*2+[0]"},
+                                                                  {"linear_num_key_heads", "32"},
+                                                                  {"linear_num_value_heads", "32"},
+                                                                  {"num_experts", "256"},
+                                                                  {"moe_layer_freq", "([0]*1+[1]*26)"},
+                                                                  {"moe_ffn_hidden_size", "1024"},
+                                                                  {"moe_shared_expert_intermediate_size", "1024"},
+                                                                  {"mtp_num_layers", "null"},
+                                                                  {"vocab_size", "163840"}}) {
+    words.push_back(std::string("--") + key + "=" + value);
+  }
+  const ModelSpec spec = test::preset_spec("deepseek_v3", words);
+  const std::int64_t hidden = 2304;
+  const std::int64_t inner = 32 * 128;
+  const std::int64_t delta =
+      hidden * (3 * inner + 32 + 2 * 128) + 2 * 128 * inner + 4 * 3 * inner + inner + 32 + 128 + inner * hidden;
+  const std::int64_t latent = hidden * 32 * 192 + hidden * (512 + 64) + 512 + 512 * 32 * (128 + 128) + inner * hidden;
+  const std::int64_t moe = 257 * 3 * hidden * 1024 + 256 * hidden + 256;
+  EXPECT_EQ(spec.num_layers_of(MixerKind::kKimiDelta), 20);
+  EXPECT_FALSE(spec.is_rotated(3));
+  const ParameterCount count = count_parameters(spec);
+  EXPECT_EQ(count.total,
+            20 * delta + 7 * latent + 3 * hidden * 9216 + 26 * moe + (27 * 2 + 1) * hidden + 2 * 163'840 * hidden);
+  EXPECT_EQ(count.total, 49'122'681'728);
+  const std::int64_t full_rank =
+      count_parameters(test::preset_spec(
+                           "deepseek_v3",
+                           [&] {
+                             words.insert(words.end(), {"--kda_use_full_rank_gate=true", "--mla_use_output_gate=true"});
+                             return words;
+                           }()))
+          .total;
+  EXPECT_EQ(full_rank - count.total, 20 * (hidden * inner - hidden * 128 - 128 * inner) + 7 * hidden * inner);
+}
+
+// 69 layers of delta attention, 24 of latent attention; 92 with experts in a latent space. Moonshot says 2.8 T, 104 B
+// active.
+TEST(ArchitectureTest, KimiK3ByHand) {
+  const ModelSpec spec = test::preset_spec("kimi_k3");
+  EXPECT_EQ(spec.num_layers_of(MixerKind::kKimiDelta), 69);
+  EXPECT_EQ(spec.num_layers_of(MixerKind::kAttention), 24);
+  EXPECT_EQ(spec.mixer(92), MixerKind::kAttention);
+  EXPECT_EQ(spec.kimi_delta.lowest_decay, -5.0);
+  const std::int64_t hidden = 7168;
+  const std::int64_t inner = 96 * 128;
+  const std::int64_t delta =
+      hidden * (4 * inner + 96 + 128) + 128 * inner + 4 * 3 * inner + inner + 96 + 128 + inner * hidden;
+  const std::int64_t latent =
+      hidden * 1536 + 1536 + 1536 * 96 * 192 + hidden * (512 + 64) + 512 + 512 * 96 * (128 + 128) + 2 * inner * hidden;
+  const std::int64_t expert = 3 * 3584 * 3072;
+  const std::int64_t beside_experts = 896 * hidden + 896 + 2 * hidden * 3584 + 3584 + 3 * hidden * 6144;
+  const std::int64_t norms = 93 * 2 * hidden + hidden;
+  const std::int64_t residuals = 2 * norms;  // a norm and a query for each half of a layer, and for the output
+  const std::int64_t rest =
+      69 * delta + 24 * latent + 3 * hidden * 33792 + 92 * beside_experts + norms + residuals + 2 * 163'840 * hidden;
+  const ParameterCount count = count_parameters(spec);
+  EXPECT_EQ(count.total, rest + 92 * 896 * expert);
+  EXPECT_EQ(count.active, rest + 92 * 16 * expert);
+  EXPECT_NEAR(static_cast<double>(count.total), 2.8e12, 0.05e12);
+  // A token reads one row of the embedding.
+  EXPECT_NEAR(static_cast<double>(count.active - 163'840 * hidden), 104e9, 0.5e9);
 }
 
 TEST(ArchitectureTest, Lfm2ByHand) {

@@ -46,8 +46,8 @@ TEST(SavedTensorsTest, EachLayerKeepsWhatItsMixerKeeps) {
   ModelSpec spec = preset_spec("qwen3_30B_A3B");
   const BatchShape batch{.num_sequences = 1, .seq_length = 8};
   const std::int64_t attention = mixer_saved(spec, {}, batch, 0).size_bytes();
-  for (const MixerKind kind :
-       {MixerKind::kAttention, MixerKind::kGatedDelta, MixerKind::kShortConvolution, MixerKind::kUnknown}) {
+  for (const MixerKind kind : {MixerKind::kAttention, MixerKind::kGatedDelta, MixerKind::kKimiDelta,
+                               MixerKind::kShortConvolution, MixerKind::kUnknown}) {
     spec.mixers.assign(spec.layers.size(), MixerKind::kAttention);
     spec.mixers[3] = kind;
     EXPECT_EQ(mixer_saved(spec, {}, batch, 2).size_bytes(), attention);

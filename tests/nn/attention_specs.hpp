@@ -62,7 +62,8 @@ inline model::ModelSpec attention_spec(std::uint64_t seed, const AttentionChoice
                        .qk_head_dim = pick(1, 9),
                        .qk_pos_emb_head_dim = 2 * pick(1, 4),
                        .v_head_dim = pick(1, 9),
-                       .latent_norms = part(taken(kNorms) > 0)};
+                       .latent_norms = part(taken(kNorms) > 0),
+                       .output_gate = part(taken(kGate) == 1)};
     if (taken(kKind) == 1) mla.q_lora_rank = pick(2, 9);
     head_dim = mla.qk_pos_emb_head_dim;
     if (taken(kSparse) > 0) {

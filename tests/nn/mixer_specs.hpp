@@ -7,7 +7,8 @@
 namespace primus::test {
 
 /// The kinds of which a layer is built, attention apart.
-inline constexpr std::array kBuiltMixers = {model::MixerKind::kShortConvolution, model::MixerKind::kGatedDelta};
+inline constexpr std::array kBuiltMixers = {model::MixerKind::kShortConvolution, model::MixerKind::kGatedDelta,
+                                            model::MixerKind::kKimiDelta};
 
 /// Gives each layer one of the kinds at random, and the kinds random sizes. Attention is dense: no model has sparse
 /// attention beside other mixers.
@@ -24,6 +25,18 @@ inline void randomise_mixers(model::ModelSpec& spec, std::uint64_t seed) {
   delta.key_head_dim = pick(2, 9);
   delta.value_head_dim = pick(2, 9);
   delta.kernel_size = pick(1, 5);
+  // Draws of its own: sizes of the other kinds stay what they were.
+  std::mt19937_64 for_kimi(seed * 3079 + 41);
+  const auto draw = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(for_kimi);
+  };
+  model::GatedDeltaSpec& heads = spec.kimi_delta.heads;
+  heads = {.num_key_heads = draw(1, 3), .key_head_dim = draw(2, 9), .value_head_dim = draw(2, 9)};
+  heads.num_value_heads = heads.num_key_heads * draw(1, 2);
+  heads.kernel_size = draw(1, 5);
+  if (draw(0, 1) == 1) spec.kimi_delta.lowest_decay = draw(0, 1) == 0 ? -5.0 : -0.7;
+  if (draw(0, 1) == 1) spec.kimi_delta.full_rank_gate = model::Part::kPresent;
+  spec.kimi_delta.chunk_size = draw(0, 1) == 0 ? 64 : draw(1, 9);
   if (auto* mla = std::get_if<model::MlaSpec>(&spec.attention)) mla->indexer.reset();
   spec.choosing_layers.clear();
   spec.mixers.clear();

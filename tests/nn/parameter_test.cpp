@@ -44,6 +44,19 @@ TEST(ParameterTest, StandardDeviationsAreMegatrons) {
   EXPECT_EQ(store.get("decoder.final_layernorm.weight").weight.min().item<float>(), 1.0F);
 }
 
+// Log-uniform between the ends: a mean of ln(1e-3) and ln(0.1), a spread of a twelfth of their distance squared.
+TEST(ParameterTest, StepBiasesHaveSoftplusesBetweenTheEnds) {
+  const model::ParameterDescriptor descriptor{
+      .name = "dt_bias", .shape = {20'000}, .init = {.kind = model::InitKind::kStepBias, .low = 1e-3, .high = 0.1}};
+  at::Tensor bias = at::empty({20'000}, at::kDouble);
+  nn::initialise(descriptor, 3, bias);
+  const at::Tensor logs = bias.exp().log1p().log();
+  EXPECT_GE(logs.min().item<double>(), std::log(1e-3) - 1e-9);
+  EXPECT_LE(logs.max().item<double>(), std::log(0.1) + 1e-9);
+  EXPECT_NEAR(logs.mean().item<double>(), std::log(1e-2), 0.03);
+  EXPECT_NEAR(logs.std().item<double>(), std::log(100.0) / std::sqrt(12.0), 0.02);
+}
+
 TEST(ParameterTest, NamesAreUniqueAndUnknownOnesAreRefused) {
   const model::ModelSpec spec = test::random_spec(5);
   nn::ParameterStore store(model::model_parameters(spec), {}, 1);

@@ -318,8 +318,11 @@ Tensor mla(const Tensor& x, const ModelSpec& spec, const MlaSpec& mla, int layer
   const Tensor masked = mla.indexer
                             ? sparse_attention(x, query_latent, q, k, scale, spec, layer, p, aux_loss, documents)
                             : out_of_sight(seq, spec, layer, documents);
-  const Tensor context = core_attention(q, k, v, scale, spec, layer, documents, masked, extra_logits(spec, layer, p));
-  return project_out(context.reshape({batch, seq, mla.num_heads * mla.v_head_dim}), spec, layer, p);
+  const Tensor context = core_attention(q, k, v, scale, spec, layer, documents, masked, extra_logits(spec, layer, p))
+                             .reshape({batch, seq, mla.num_heads * mla.v_head_dim});
+  if (mla.output_gate == model::Part::kAbsent) return project_out(context, spec, layer, p);
+  const Tensor gate = project(x, weight(p, layer, "self_attention.linear_gate_proj")).sigmoid();
+  return project_out(context * gate, spec, layer, p);
 }
 
 Tensor gqa(const Tensor& x, const ModelSpec& spec, const GqaSpec& gqa, int layer, const ReferenceParameters& p,
@@ -416,6 +419,8 @@ Tensor reference_mixer(const Tensor& x_BSH, const ModelSpec& spec, int layer, co
       return reference_short_convolution(x_BSH, spec, layer, p, packed);
     case model::MixerKind::kGatedDelta:
       return reference_gated_delta(x_BSH, spec, layer, p, packed);
+    case model::MixerKind::kKimiDelta:
+      return reference_kimi_delta(x_BSH, spec, layer, p, packed);
     case model::MixerKind::kUnknown:
       break;
   }

@@ -60,6 +60,10 @@ ReferenceBlock reference_mlp(const Tensor& x_BSH, const model::ModelSpec& spec, 
 Tensor reference_gated_delta(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
                              const PackedDocuments& packed);
 
+/// The same of Kimi delta attention. In reference_linear.cpp.
+Tensor reference_kimi_delta(const Tensor& x_BSH, const model::ModelSpec& spec, int layer, const ReferenceParameters& p,
+                            const PackedDocuments& packed);
+
 /// The same of LFM2's convolution. In reference_linear.cpp.
 Tensor reference_short_convolution(const Tensor& x_BSH, const model::ModelSpec& spec, int layer,
                                    const ReferenceParameters& p, const PackedDocuments& packed);

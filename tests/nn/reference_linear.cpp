@@ -106,6 +106,40 @@ Tensor reference_gated_delta(const Tensor& x_BSH, const ModelSpec& spec, int lay
   return linear(normed.flatten(-2), p, layer, "out_proj");
 }
 
+Tensor reference_kimi_delta(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
+                            const PackedDocuments& packed) {
+  const model::KimiDeltaSpec& delta = spec.kimi_delta;
+  const model::GatedDeltaSpec& sizes = delta.heads;
+  const std::int64_t heads = sizes.num_value_heads;
+  const std::int64_t mixed_width = 2 * sizes.key_width() + sizes.value_width();
+  const Tensor projected = linear(x_BSH, p, layer, "in_proj");
+  const Tensor low = linear(x_BSH, p, layer, "low_rank_proj");
+  const Tensor mixed =
+      at::silu(convolved(projected.narrow(-1, 0, mixed_width), parameter(p, layer, "conv1d.weight"), {}, packed));
+  const auto part = [&](std::int64_t first, std::int64_t num_heads, std::int64_t size) {
+    return mixed.narrow(-1, first, num_heads * size).unflatten(-1, {num_heads, size});
+  };
+  const auto keys = [&](std::int64_t first) {
+    return unit(part(first, sizes.num_key_heads, sizes.key_head_dim)).repeat_interleave(heads / sizes.num_key_heads, 2);
+  };
+  const Tensor raw =
+      (linear(low.narrow(-1, 0, sizes.value_head_dim), p, layer, "decay_proj") + parameter(p, layer, "dt_bias"))
+          .unflatten(-1, {heads, sizes.key_head_dim});
+  const Tensor rate = parameter(p, layer, "A_log").exp().unsqueeze(-1);
+  // A threshold beyond all values: softplus itself, not torch's straight line from 20 on.
+  const Tensor log_decay =
+      delta.lowest_decay ? *delta.lowest_decay * at::sigmoid(rate * raw) : -rate * at::softplus(raw, 1, 700);
+  const Tensor context = delta_rule(keys(0) / std::sqrt(static_cast<double>(sizes.key_head_dim)),
+                                    keys(sizes.key_width()), part(2 * sizes.key_width(), heads, sizes.value_head_dim),
+                                    log_decay, at::sigmoid(projected.narrow(-1, mixed_width, heads)), packed);
+  const Tensor gate = delta.full_rank_gate == model::Part::kPresent
+                          ? projected.narrow(-1, mixed_width + heads, sizes.value_width())
+                          : linear(low.narrow(-1, sizes.value_head_dim, sizes.value_head_dim), p, layer, "gate_proj");
+  const Tensor normed =
+      context * (context.pow(2).mean(-1, true) + spec.norm_epsilon).rsqrt() * parameter(p, layer, "out_norm.weight");
+  return linear(normed.flatten(-2) * at::sigmoid(gate), p, layer, "out_proj");
+}
+
 Tensor reference_short_convolution(const Tensor& x_BSH, const ModelSpec& spec, int layer, const ReferenceParameters& p,
                                    const PackedDocuments& packed) {
   const std::int64_t hidden = spec.hidden_size;

@@ -1,5 +1,5 @@
 // What `projection memory` says of an experiment is what its training run holds: parameters, gradients, optimizer and
-// the peak of saved tensors, through the real configuration and the real trainer, for 32 experiments.
+// the peak of saved tensors, through the real configuration and the real trainer, for 37 experiments.
 #include "ops/allocator.hpp"
 #include "projection/memory.hpp"
 #include "train/tiny_run.hpp"
@@ -15,6 +15,9 @@ const Words kGrouped = {"--multi_latent_attention", "false", "--qk_layernorm",  
                         "--group_query_attention",  "true",  "--num_query_groups", "1"};
 const Words kSparse = {"--experimental_attention_variant", "dsa", "--dsa_indexer_n_heads", "3",
                        "--dsa_indexer_head_dim",           "16",  "--dsa_indexer_topk",    "5"};
+const Words kDelta = {"--model_type",           "kimi_k3", "--linear_attention_freq",  "2",
+                      "--linear_num_key_heads", "2",       "--linear_num_value_heads", "2",
+                      "--linear_key_head_dim",  "8",       "--linear_value_head_dim",  "8"};
 const Words kNarrow = {"--bf16", "true", "--use_precision_aware_optimizer", "true", "--use_distributed_optimizer",
                        "true"};
 
@@ -67,6 +70,10 @@ std::vector<Words> experiments() {
       {"--optimizer", "lion"},
       {"--hidden_dropout", "0.1", "--attention_dropout", "0.1"},
       kSparse + kBf16 + Words{"--dsa_indexer_loss_coeff", "0.1"} + again("[core_attn]"),
+      kDelta,
+      kDelta + kBf16 +
+          Words{"--kda_use_full_rank_gate", "true", "--mla_use_output_gate", "true", "--mla_use_nope", "true"},
+      kDelta + Words{"--mla_use_output_gate", "true", "--kda_gate_lower_bound", "-5"} + whole("uniform", "2"),
       kSparse + whole("uniform", "2") +
           Words{"--dsa_indexer_topk_freq", "2", "--dsa_indexer_skip_topk_offset", "1", "--mtp_num_layers", "1"},
       {"--hc_mult", "3"},

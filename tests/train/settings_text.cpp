@@ -74,7 +74,7 @@ void add_rope(const model::ModelSpec& spec, Text& out) {
 void add_attention(const model::ModelSpec& spec, Text& out) {
   if (const auto* mla = std::get_if<model::MlaSpec>(&spec.attention)) {
     out.add("mla", mla->num_heads, mla->q_lora_rank, mla->kv_lora_rank, mla->qk_head_dim, mla->qk_pos_emb_head_dim,
-            mla->v_head_dim, mla->latent_norms);
+            mla->v_head_dim, mla->latent_norms, mla->output_gate);
     if (mla->indexer) {
       const model::IndexerSpec& indexer = *mla->indexer;
       out.add("indexer", indexer.num_heads, indexer.head_dim, indexer.top_k, indexer.loss_coefficient,
@@ -142,6 +142,11 @@ void add_model(const model::ModelSpec& spec, Text& out) {
   if (const model::GatedDeltaSpec& delta = spec.gated_delta; spec.num_layers_of(model::MixerKind::kGatedDelta) > 0) {
     out.add("delta net", delta.num_key_heads, delta.num_value_heads, delta.key_head_dim, delta.value_head_dim,
             delta.kernel_size);
+  }
+  if (const model::KimiDeltaSpec& delta = spec.kimi_delta; spec.num_layers_of(model::MixerKind::kKimiDelta) > 0) {
+    const model::GatedDeltaSpec& heads = delta.heads;
+    out.add("delta attention", heads.num_key_heads, heads.num_value_heads, heads.key_head_dim, heads.value_head_dim,
+            heads.kernel_size, delta.lowest_decay, delta.full_rank_gate, delta.chunk_size);
   }
   out.add("depths", spec.num_mtp_layers);
   if (spec.num_mtp_layers > 0) {

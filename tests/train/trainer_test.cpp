@@ -126,6 +126,37 @@ TEST_F(TrainerTest, PackedDocumentsReachTheModel) {
   }
 }
 
+/// Kimi K3's layers in all their variants, each of which computes something else.
+TEST_F(TrainerTest, DeltaAndGatedLatentAttentionLearn) {
+  const std::vector<std::string> delta = {"--model_type",
+                                          "kimi_k3",
+                                          "--linear_attention_freq",
+                                          "2",
+                                          "--linear_num_key_heads",
+                                          "2",
+                                          "--linear_num_value_heads",
+                                          "2",
+                                          "--linear_key_head_dim",
+                                          "8",
+                                          "--linear_value_head_dim",
+                                          "8",
+                                          "--train_iters",
+                                          "6",
+                                          "--eval_iters",
+                                          "0"};
+  std::map<double, std::string> seen;
+  for (const char* words : {"", "--kda_gate_lower_bound=-5", "--kda_use_full_rank_gate=true",
+                            "--mla_use_output_gate=true", "--mla_use_nope=true"}) {
+    std::vector<std::string> all = delta;
+    if (*words != '\0') all.emplace_back(words);
+    const RunSummary summary = run(experiment(all));
+    EXPECT_EQ(summary.num_skipped, 0);
+    EXPECT_LT(summary.last_loss, summary.first_loss) << words;
+    const auto [same, is_new] = seen.emplace(summary.last_loss, words);
+    EXPECT_TRUE(is_new) << words << " computes what '" << same->second << "' computes";
+  }
+}
+
 /// Every way to hold and to move the weights learns the same text from the experiment's keys alone.
 TEST_F(TrainerTest, EveryOptimizerAndPrecisionLearns) {
   const double start = run(experiment({})).first_loss;
