@@ -44,8 +44,9 @@ function(primus_find_cuda)
   endif()
   list(GET cudart 0 cudart)
   list(GET cublas 0 cublas)
+  string(REPLACE "libcublasLt" "libcublas" cublas_plain "${cublas}")
   set(PRIMUS_CUDART "${cudart}" PARENT_SCOPE)
-  set(PRIMUS_CUBLAS "${cublas}" PARENT_SCOPE)
+  set(PRIMUS_CUBLAS "${cublas}" "${cublas_plain}" PARENT_SCOPE)
   set(PRIMUS_HAS_CUDA TRUE PARENT_SCOPE)
 endfunction()
 
@@ -75,7 +76,7 @@ if(PRIMUS_HAS_CUDA)
   target_include_directories(primus_torch_cuda SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
   # libtorch_cuda registers ATen's CUDA kernels when it is loaded, so it is needed even where no symbol of it is used.
   target_link_libraries(primus_torch_cuda INTERFACE primus::torch
-    "-Wl,--push-state,--no-as-needed" torch_cuda "-Wl,--pop-state" c10_cuda "${PRIMUS_CUDART}" "${PRIMUS_CUBLAS}")
+    "-Wl,--push-state,--no-as-needed" torch_cuda "-Wl,--pop-state" c10_cuda "${PRIMUS_CUDART}" ${PRIMUS_CUBLAS})
 
   # Headers of CUTLASS, for the tensor cores' grouped products; the wheel nvidia-cutlass brings them.
   file(GLOB cutlass "${PRIMUS_TORCH_ROOT}/../cutlass_library/source/include"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What a machine with a GPU has to show: the CUDA tests, the same under compute-sanitizer, loss curves of the CPU and the
-# GPU on real text, and the step of bench/step/w1.yaml. One table a step; logs are left in the output folder.
+# GPU on real text, the step of bench/step/w1.yaml, and that step switch by switch. One table a step; logs are left in
+# the output folder.
 #
-# usage: tools/gpu_check.sh BIN_DIR OUT_DIR [tests|sanitize|losses|w1]...
-#   BIN_DIR  folder with primus-cli, primus-worker, libprimus_cuda.so and the two CUDA test programs
+# usage: tools/gpu_check.sh BIN_DIR OUT_DIR [tests|sanitize|losses|w1|ladder]...
+#   BIN_DIR  folder with primus-cli, primus-worker, libprimus_cuda.so, libprimus_nvtx_listener.so and the CUDA test programs
 #   OUT_DIR  folder for logs (made when missing)
 # The libraries of torch must be found by the loader (LD_LIBRARY_PATH where they lie elsewhere than at build time).
 set -uo pipefail
-[[ $# -ge 2 ]] || { sed -n '2,9p' "$0" >&2; exit 2; }
+[[ $# -ge 2 ]] || { sed -n '2,10p' "$0" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=$(cd "$1" && pwd)
 mkdir -p "$2"
@@ -19,7 +20,7 @@ failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
 run_tests() {
-  for program in ops_cuda_test engine_cuda_test; do
+  for program in ops_cuda_test engine_cuda_test train_cuda_test; do
     "$bin/$program" --gtest_brief=1 >"$out/$program.log" 2>&1 || fail "$program (see $out/$program.log)"
     grep -q Skipped "$out/$program.log" && fail "$program skips tests: $(grep -m1 -A1 Skipped "$out/$program.log" | tail -1)"
     printf '%-18s %s\n' "$program" "$(grep -E '^\[ *(PASSED|SKIPPED|FAILED) *\] [0-9]+ test' "$out/$program.log" | tr '\n' ' ')"
@@ -108,20 +109,58 @@ w1_row() {
   grep -oE 'memory: [0-9.]+ GiB' "$1" | tail -1 | sed 's/memory:/ /'
 }
 
+# Median of the host's time a step, over the same steps.
+host_ms() {
+  grep -oE '"host_ms":[0-9.]+' "$1" | cut -d: -f2 | tail -n +5 | sort -n | awk '{v[NR] = $1} END {if (NR) printf "%6.1f", v[int((NR + 1) / 2)]}'
+}
+
+# w1_run NAME MICRO_BATCH ACCUMULATION OVERRIDES...: one run of W1; its log and the folder of its records.
+w1_run() {
+  local name=$1 micro=$2 accumulation=$3
+  shift 3
+  PRIMUS_EXP_NAME=$name BENCH_MICRO_BATCH=$micro BENCH_GLOBAL_BATCH=$((micro * accumulation)) "$bin/primus-cli" direct \
+    -- train pretrain --config bench/step/w1.yaml --moe_router_force_load_balancing True --device cuda "$@" \
+    >"$out/$name.log" 2>&1 || fail "$name (see $out/$name.log)"
+}
+
+w1_table_row() {
+  local name=$1 micro=$2 accumulation=$3
+  printf '%-28s %s  host %s ms\n' "$name" "$(w1_row "$out/$name.log" $((4096 * micro * accumulation)))" \
+    "$(host_ms "$out/runs/bench/step/$name/metrics.jsonl")"
+}
+
+# The switches one after another at micro-batch 4, then larger ones; LADDER_RUNS times, so that the spread shows.
+run_ladder() {
+  cd "$root" || exit 1
+  export PRIMUS_CONFIG_DIR="$root/configs" PRIMUS_WORKSPACE="$out/runs"
+  local run stage
+  for ((run = 1; run <= ${LADDER_RUNS:-3}; run++)); do
+    w1_run "baseline.$run" 4 1 --cross_entropy_loss_fusion False --attention_backend unfused \
+      --moe_use_legacy_grouped_gemm True
+    w1_table_row "baseline.$run" 4 1
+    w1_run "fused_attention.$run" 4 1 --cross_entropy_loss_fusion False --moe_use_legacy_grouped_gemm True
+    w1_table_row "fused_attention.$run" 4 1
+    w1_run "grouped_products.$run" 4 1 --cross_entropy_loss_fusion False
+    w1_table_row "grouped_products.$run" 4 1
+    for stage in 0 1 2 3; do
+      w1_run "stage_$stage.$run" 4 1 --enable_primus_turbo True --turbo_sync_free_moe_stage "$stage"
+      w1_table_row "stage_$stage.$run" 4 1
+    done
+    w1_run "stage_3_micro_8.$run" 8 1 --enable_primus_turbo True --turbo_sync_free_moe_stage 3
+    w1_table_row "stage_3_micro_8.$run" 8 1
+  done
+}
+
 run_w1() {
   cd "$root" || exit 1
   export PRIMUS_CONFIG_DIR="$root/configs" PRIMUS_WORKSPACE="$out/runs"
-  printf '%-12s %-12s %-6s %s\n' micro-batch accumulation stage 'ms: median (least, most)  tokens/s  peak'
   local accumulation micro stage
   for accumulation in ${W1_ACCUMULATION:-1}; do
     for micro in ${W1_MICRO_BATCHES:-1 2 4 8}; do
       for stage in ${W1_STAGES:-0 3}; do
-        local log="$out/w1_${micro}x$accumulation.stage$stage.log"
-        BENCH_MICRO_BATCH=$micro BENCH_GLOBAL_BATCH=$((micro * accumulation)) "$bin/primus-cli" direct -- train pretrain \
-          --config bench/step/w1.yaml --moe_router_force_load_balancing True --device cuda --enable_primus_turbo True \
-          --turbo_sync_free_moe_stage "$stage" >"$log" 2>&1 || fail "w1 $micro, stage $stage"
-        printf '%-12s %-12s %-6s %s\n' "$micro" "$accumulation" "$stage" \
-          "$(w1_row "$log" $((4096 * micro * accumulation)))"
+        local name="w1_${micro}x$accumulation.stage$stage"
+        w1_run "$name" "$micro" "$accumulation" --enable_primus_turbo True --turbo_sync_free_moe_stage "$stage"
+        w1_table_row "$name" "$micro" "$accumulation"
       done
     done
   done
@@ -134,7 +173,8 @@ for step in $steps; do
     sanitize) run_sanitize ;;
     losses) run_losses ;;
     w1) run_w1 ;;
-    *) echo "unknown step '$step': tests, sanitize, losses or w1" >&2; exit 2 ;;
+    ladder) run_ladder ;;
+    *) echo "unknown step '$step': tests, sanitize, losses, w1 or ladder" >&2; exit 2 ;;
   esac
 done
 echo "== $failures failures"

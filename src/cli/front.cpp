@@ -189,14 +189,22 @@ class FrontParser {
         launch_.show = launch::Show::kErrorsOnly;
         break;
       case FrontId::kNuma:
-        no_effect("a single process on a CPU runs on all its cores; each device's worker is bound to its socket");
+        set_variable("ENABLE_NUMA_BINDING", "1", option);
+        break;
+      case FrontId::kNoNuma:
+        set_variable("ENABLE_NUMA_BINDING", "0", option);
         break;
       case FrontId::kScript:
         no_effect("there is no Python entry; PRIMUS_WORKER names another worker");
         break;
-      default:  // --no-numa: nothing is bound
+      default:
         break;
     }
+  }
+
+  void set_variable(const std::string& name, const std::string& value, const FrontOption& option) {
+    launch_.environment[name] = value;
+    launch_.places[name] = {.file = "command line", .key = std::string(option.name)};
   }
 
   void take_variables(const std::string& value) {

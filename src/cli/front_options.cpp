@@ -32,8 +32,8 @@ constexpr FrontOption kDirect[] = {
     {kPatch, "--patch", "FILE", "script that runs before the command (repeatable)"},
     {kLogFile, "--log_file", "FILE", "copy of everything that is printed"},
     {kSilent, "--silent", "", "standard output goes to the log file only; errors are shown"},
-    {kNuma, "--numa", "", "bind workers to NUMA nodes (no effect with one process)"},
-    {kNoNuma, "--no-numa", "", "bind nothing"},
+    {kNuma, "--numa", "", "run a GPU's worker on the cores near its device"},
+    {kNoNuma, "--no-numa", "", "run it on all cores"},
     {kScript, "--script", "FILE", "no effect: there is no Python entry (PRIMUS_WORKER names a worker)"},
     {kHelp, "--help", "", "print this"},
 };

@@ -144,8 +144,10 @@ void apply_direct_defaults(const launch::LauncherFile& file, LaunchOptions& laun
   if (launch.log_file.empty()) launch.log_file = direct.log_file;
   if (!direct.script.empty() && direct.script != "primus/cli/main.py")
     launch.no_effect.push_back({"direct.script", "there is no Python entry; PRIMUS_WORKER names another worker"});
-  const auto numa = config::parse_bool(direct.numa);
-  if (numa && *numa) launch.no_effect.push_back({"direct.numa", "a single process on a CPU runs on all its cores"});
+  if (const auto numa = config::parse_bool(direct.numa); numa && !is_set("ENABLE_NUMA_BINDING")) {
+    const bool is_new = launch.environment.emplace("ENABLE_NUMA_BINDING", *numa ? "1" : "0").second;
+    if (is_new) launch.places.emplace("ENABLE_NUMA_BINDING", place_of("numa"));
+  }
   export_variables(file, launch);
 }
 

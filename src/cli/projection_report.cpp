@@ -61,16 +61,25 @@ std::string copies_line(const Projected& projected) {
       format_count(count));
 }
 
+/// What no device holds.
+std::string host_line(const Projected& projected) {
+  std::int64_t most = 0;
+  for (const RankMemory& rank : projected.memory.ranks) most = std::max(most, rank.resident().optimizer_on_host);
+  if (most == 0) return "";
+  return fmt::format("  the host's memory holds up to {} GiB of the optimizer's state for each rank, beside these\n",
+                     gib_text(most));
+}
+
 std::string table(const Projected& projected, const ReportRequest& request) {
   std::string text = title(request.all_ranks ? "by rank (GiB)" : "by pipeline rank (GiB)") + table_head();
   if (request.all_ranks) {
     for (std::int64_t rank = 0; rank < projected.inputs.grid.sizes().world; ++rank) {
       text += table_row(rank, stage_of(projected, rank));
     }
-    return text + copies_line(projected);
+    return text + copies_line(projected) + host_line(projected);
   }
   for (const RankMemory& rank : projected.memory.ranks) text += table_row(rank.pipeline_rank, rank);
-  return text + copies_line(projected);
+  return text + copies_line(projected) + host_line(projected);
 }
 
 std::string tree(const Projected& projected, const ReportRequest& request) {
@@ -226,11 +235,9 @@ std::string memory_report_page(const Projected& projected, const ReportRequest& 
 }
 
 Json rank_json(const RankMemory& rank) {
-  Json json = {{"pipeline_rank", rank.pipeline_rank},
-               {"layers", rank.num_layers()},
-               {"parameters", rank.num_parameters()},
-               {"copied_parameters", rank.copies.num_parameters},
-               {"total_bytes", rank.total()}};
+  Json json = {{"pipeline_rank", rank.pipeline_rank}, {"layers", rank.num_layers()},
+               {"parameters", rank.num_parameters()}, {"copied_parameters", rank.copies.num_parameters},
+               {"total_bytes", rank.total()},         {"host_bytes", rank.resident().optimizer_on_host}};
   for (int i = 0; i < projection::kNumCategories; ++i) {
     const auto category = static_cast<Category>(i);
     json["bytes"][category_name(category)] = rank.bytes(category);

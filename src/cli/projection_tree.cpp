@@ -40,15 +40,19 @@ void add_activations(const RankMemory& rank, std::vector<TreeRow>& rows) {
 std::vector<TreeRow> component_tree(const RankMemory& rank) {
   std::vector<TreeRow> rows;
   const model::ResidentBytes resident = rank.resident();
-  rows.push_back({0, "resident", resident.total(),
+  rows.push_back({0, "resident", resident.total() - rank.gradients_to_come,
                   fmt::format("weights {}, gradients {}, optimizer {}", gib_text(resident.parameters),
-                              gib_text(resident.main_gradients), gib_text(resident.optimizer))});
+                              gib_text(rank.bytes(Category::kGradients)), gib_text(resident.optimizer))});
   add_components(rank, rows);
+  if (rank.gradients_to_come > 0) {
+    rows.push_back({1, "gradients to come", -rank.gradients_to_come, "allocated as backward reaches them"});
+  }
   rows.push_back(
       {0, "activations in flight", rank.bytes(Category::kActivations),
        fmt::format("{} at {} of micro-batch {}, chunk {}", counted(rank.in_flight(), "chunk activation"),
                    schedule::name(rank.peak_pass.kind), rank.peak_pass.micro_batch.value, rank.peak_pass.chunk.value)});
   add_activations(rank, rows);
+  if (rank.given_back > 0) rows.push_back({1, "given back", -rank.given_back, "by the backward pass, at the peak"});
   if (rank.remade > 0) rows.push_back({0, "made again", rank.remade, "while the largest part runs backward"});
   rows.push_back(
       {0, "dispatch and permute", rank.working.dispatch, "declared, where this and the working set together are most"});

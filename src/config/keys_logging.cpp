@@ -74,7 +74,7 @@ constexpr Key kLogging[] = {
 };
 
 constexpr Key kProfile[] = {
-  works("profile", kBool, "false", "", "Record a trace of some steps.", "with use_pytorch_profiler; alone it is planned: ranges for external profilers"),
+  works("profile", kBool, "false", "", "Record a trace of some steps.", "with use_pytorch_profiler a trace; alone the steps are marked for nsys, ncu or rocprof on a GPU"),
   works("use_pytorch_profiler", kBool, "false", "", "Record through libtorch's profiler.", "the trace lies in tensorboard_dir, else in tensorboard of the run's folder"),
   works("profile_ranks", kIntList, "[0]", "", "Ranks that record."),
   works("profile_step_start", kInt, "10", ">=0", "First recorded step.", "steps count from 0: 10 is iteration 11 of the log"),
@@ -83,10 +83,10 @@ constexpr Key kProfile[] = {
   works("torch_profiler_record_shapes", kBool, "true", "", "Record shapes."),
   no_effect("torch_profiler_with_stack", kBool, "true", "", "Record call stacks.", kNoPython),
   works("torch_profiler_use_gzip", kBool, "true", "", "Compress traces."),
-  planned("record_memory_history", kBool, "false", "", "Record every allocation.", "a record of every allocation on a GPU"),
-  planned_detail("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
-  planned_speed("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers.", "ranges for external profilers of a GPU"),
-  planned_detail("record_shapes", kBool, "false", "", "Shapes in those ranges."),
+  works("record_memory_history", kBool, "false", "", "Record every allocation.", "on a GPU; written when the run ends, for PyTorch's memory viewer"),
+  works("memory_snapshot_path", kText, "snapshot.pickle", "", "File of the recorded allocations."),
+  works("nvtx_ranges", kBool, "false", "", "Named ranges for external profilers.", "on a GPU, in all steps; without it those of the steps that profile marks"),
+  works("record_shapes", kBool, "false", "", "Shapes in those ranges.", "of libtorch's operations, in the steps that profile marks"),
   no_effect("pytorch_profiler_collect_shapes", kBool, "false", "", "Record shapes.", "torch_profiler_record_shapes says so, which is on unless written"),
   no_effect("pytorch_profiler_collect_callstack", kBool, "false", "", "Record call stacks.", kNoPython),
   works("pytorch_profiler_collect_chakra", kBool, "false", "", "Record an execution trace.", "for Chakra's tools: rankN_stepsA-B.chakra.json beside the trace"),

@@ -40,7 +40,7 @@ constexpr Key kMoe[] = {
   planned("moe_extended_tp", kBool, "false", "", "Experts sharded over both tensor and expert ranks."),
   works_for_speed("moe_token_dispatcher_type", kText, "allgather", "allgather|alltoall|flex", "allgather|alltoall", "the flexible dispatcher", "How tokens travel to their experts.", "in one process every expert is at hand and nothing travels"),
   no_effect("moe_permute_fusion", kBool, "false", "", "Permute tokens in one kernel.", "permutation is always one operation"),
-  no_effect("moe_use_legacy_grouped_gemm", kBool, "false", "", "Older grouped matrix product.", "there is one implementation"),
+  works("moe_use_legacy_grouped_gemm", kBool, "false", "", "Older grouped matrix product: one an expert, over several streams.", "on a GPU, where the host then waits for the experts' sizes; slower, to be compared with"),
   no_effect("disable_primus_topk_router", kBool, "false", "", "Use the framework's own router.", "there is one router"),
   no_effect("use_deprecated_20241209_moe_layer", kBool, "false", "", "Old MoE layer.", "there is one implementation"),
 };

@@ -38,7 +38,7 @@ constexpr Key kStructure[] = {
   works("model_type", kText, "gpt", "gpt|deepseek_v4|kimi_k3", "Kind of model: layers of Kimi K3 are delta and latent attention."),
   no_effect("encoder_num_layers", kInt, "null", ">=0", "Layers of an encoder before the decoder.", "models here are decoders; more than 0 is refused"),
   no_effect("decoder_num_layers", kInt, "null", ">=0", "Decoder layers of an encoder-decoder model.", "num_layers counts the decoder's layers"),
-  no_effect("attention_backend", kText, "auto", "auto|flash|fused|unfused|local", "Which attention kernel family runs.", "the kernel is chosen by shape and device"),
+  works("attention_backend", kText, "auto", "auto|flash|fused|unfused|local", "Which attention kernel family runs.", "on a GPU; unfused, local: matrix products and softmax, slower, to be compared with; else cuDNN's wherever it takes the sizes"),
   no_effect("use_flash_attn", kBool, "false", "", "Ask for memory-saving attention.", "attention never holds the full score matrix"),
   no_effect("transformer_impl", kText, "transformer_engine", "local|transformer_engine|inference_optimized", "Which layer library builds the model.", "there is one implementation"),
   no_effect("use_legacy_models", kBool, "false", "", "Old model classes.", "there is one implementation"),

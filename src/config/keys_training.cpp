@@ -5,7 +5,7 @@
 namespace primus::config::rows {
 namespace {
 
-constexpr std::string_view kOnTheHost = "the host is the only place where the step is offloaded to here: nothing is copied";
+constexpr std::string_view kOnTheHost = "the device moves every parameter: only its state is on the host, in page-locked memory, and nothing is copied";
 constexpr std::string_view kByShape = "kernels are chosen by shape and device";
 
 constexpr Key kTraining[] = {
@@ -64,8 +64,8 @@ constexpr Key kOptimizer[] = {
   works("muon_use_nesterov", kBool, "false", "", "Muon: Nesterov momentum."),
   works("muon_split_qkv", kBool, "true", "", "Muon: queries, keys and values apart."),
   works("muon_momentum", kReal, "0.95", "0..<1", "Muon: momentum."),
-  works("optimizer_cpu_offload", kBool, "false", "", "Optimizer state and step on the host.", "on the CPU, where they are anyway"),
-  no_effect("optimizer_offload_fraction", kReal, "1.0", "0..1", "Part of the state on the host.", kOnTheHost),
+  works("optimizer_cpu_offload", kBool, "false", "", "Optimizer state on the host.", "a GPU reads and writes it over its bus, with the same bits; on the CPU it is there anyway"),
+  works("optimizer_offload_fraction", kReal, "1.0", "0..1", "Part of the state on the host.", "of the layers, spread evenly; 1: embedding and output layer too"),
   no_effect("use_torch_optimizer_for_cpu_offload", kBool, "false", "", "Which optimizer steps on the host.", kOnTheHost),
   no_effect("overlap_cpu_optimizer_d2h_h2d", kBool, "false", "", "Copies beside the host's step.", kOnTheHost),
   no_effect("pin_cpu_grads", kBool, "true", "", "Host gradients in page-locked memory.", kOnTheHost),

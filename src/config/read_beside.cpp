@@ -170,6 +170,7 @@ constexpr Row kRows[] = {
      "gtp_remat_opt_in_modules gtp_remat_nccl_ub gtp_expert_remat_nccl_ub "
      "gtp_remat_reduce_scatter_with_fp32_accumulation"},
     {"use_sharp", "sharp_enabled_group"},
+    {"optimizer_cpu_offload", "optimizer_offload_fraction"},
     {"enable_odc",
      "odc_phase odc_grad_spike_threshold odc_p2p_backend odc_mori_init odc_max_buffer_size odc_rocshmem_gda "
      "odc_rocshmem_lib odc_gda_rs_blocks odc_gda_pipe odc_gda_defer_reduce odc_gda_warmup_mode odc_gda_stride_bytes"},

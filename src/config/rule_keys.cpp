@@ -106,7 +106,6 @@ constexpr Row kRows[] = {
     {"probabilities_on_input", "moe_apply_probs_on_input moe_router_topk num_experts"},
     {"processes", "context_parallel_size decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers expert_model_parallel_size expert_tensor_parallel_size ffn_hidden_size hc_mult hc_sinkhorn_iters hidden_size kv_channels kv_lora_rank make_vocab_size_divisible_by mhc_num_residual_streams mhc_sinkhorn_iterations microbatch_group_size_per_vp_stage moe_ffn_hidden_size moe_shared_expert_intermediate_size mtp_num_layers num_attention_heads num_experts num_layers num_layers_per_virtual_pipeline_stage num_query_groups num_virtual_stages_per_pipeline_rank pipeline_model_parallel_size q_lora_rank qk_head_dim qk_pos_emb_head_dim seq_length tensor_model_parallel_size train_samples v_head_dim virtual_pipeline_model_parallel_size vocab_size"},
     {"profile_folder", "disable_tensorboard profile"},
-    {"profile_kind", "profile use_pytorch_profiler"},
     {"profile_ranks", "profile profile_ranks"},
     {"profile_steps", "profile profile_step_end profile_step_start train_iters"},
     {"quantile_rule", "moe_router_bias_update_rule moe_router_enable_expert_bias moe_router_topk num_experts quantile_balancing_margin_max quantile_balancing_margin_min"},

@@ -71,11 +71,6 @@ void profile_steps(RuleContext& context) {
   }
 }
 
-void profile_kind(RuleContext& context) {
-  if (!context.is_on("profile") || context.is_on("use_pytorch_profiler")) return;
-  context.plan("profile", "ranges for external profilers (write use_pytorch_profiler: true for a trace)");
-}
-
 void profile_ranks(RuleContext& context) {
   if (!context.is_on("profile")) return;
   const Value& ranks = context.experiment().setting("profile_ranks").value;
@@ -104,7 +99,6 @@ constexpr Rule kRules[] = {
     {"temporary_checkpoints", "Temporary checkpoints have a kind.", temporary_checkpoints},
     {"dumps", "What single steps dump goes where the run saves.", dumps},
     {"profile_steps", "A profile ends after it starts, and starts within the run.", profile_steps},
-    {"profile_kind", "A profile is recorded by use_pytorch_profiler.", profile_kind},
     {"profile_ranks", "Profiled ranks exist.", profile_ranks},
     {"profile_folder", "A profile is written beside the curves, so it turns their folder on.", profile_folder},
 };

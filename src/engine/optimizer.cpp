@@ -6,6 +6,7 @@
 #include "engine/matrix_rules.hpp"
 #include "model/optimizer_groups.hpp"
 #include "ops/allocator.hpp"
+#include "ops/device.hpp"
 #include "ops/host_copy.hpp"
 
 namespace primus::engine {
@@ -45,15 +46,17 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
     State state{parameter.get(), spec.rule(parameter->descriptor), {}, {}};
     if (const double factor = spec.rate_factor(parameter->descriptor); factor != 1.0) scaled_rate_factor_ = factor;
     const at::Tensor& weight = parameter->weight;
+    const model::StatePlace place = weight.is_cuda() ? spec.place(parameter->descriptor) : model::StatePlace::kDevice;
+    has_host_state_ = has_host_state_ || place == model::StatePlace::kHost;
     if (policy.master_form == model::MasterForm::kBesideWeight) {
-      state.stored.low_bits = at::zeros(weight.sizes(), weight.options().dtype(at::kShort));
+      state.stored.low_bits = ops::state_zeros(weight, weight.sizes(), at::kShort, place);
     } else if (policy.has_master_copy()) {
-      state.stored.master = ops::make_state(weight, policy.master);
+      state.stored.master = ops::make_state(weight, policy.master, ops::StateForm::kPlain, place);
     }
-    state.stored.first_moment = ops::make_state(weight, policy.first_moment);
+    state.stored.first_moment = ops::make_state(weight, policy.first_moment, ops::StateForm::kPlain, place);
     if (model::has_second_moment(state.rule)) {
       state.stored.second_moment =
-          ops::make_state(weight, policy.second_moment, second_moment_form(policy.second_moment));
+          ops::make_state(weight, policy.second_moment, second_moment_form(policy.second_moment), place);
     }
     if (state.rule == OptimizerKind::kSoap) {
       state.soap = ops::make_soap_state(weight, ops::to_aten(policy.statistics));
@@ -66,7 +69,12 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
   take_masters();
 }
 
+void Optimizer::await_host_state() const {
+  if (has_host_state_) ops::synchronize(at::kCUDA);
+}
+
 void Optimizer::take_masters() {
+  await_host_state();
   for (State& state : states_) {
     if (state.stored.low_bits.defined()) state.stored.low_bits.zero_();
     ops::StoredState& master = state.stored.master;
@@ -81,6 +89,7 @@ void Optimizer::take_masters() {
 }
 
 std::vector<StateTensor> Optimizer::state_tensors() const {
+  await_host_state();
   std::vector<StateTensor> tensors;
   const auto add = [&](const State& state, StateTensor::Part part, const ops::StoredState& stored) {
     const std::string& name = state.parameter->descriptor.name;

@@ -56,7 +56,8 @@ class Optimizer {
   /// Updates done so far; the moments' bias correction depends on it. Waits for the device.
   std::int64_t num_steps() const { return gate_.num_steps_1.item<std::int64_t>(); }
 
-  /// All of its state but the count of updates, in the parameters' order: for saving and for loading.
+  /// All of its state but the count of updates, in the parameters' order: for saving and for loading, before the next
+  /// step is begun. Waits for the device where state is on the host.
   std::vector<StateTensor> state_tensors() const;
   void set_num_steps(std::int64_t num_steps);
   /// Copies the weights into the master copies, when they have been changed from outside.
@@ -77,6 +78,8 @@ class Optimizer {
   bool is_fused(const State& state) const;
   const ops::UpdateGate& gate_of(const nn::Parameter& parameter) const;
   void update(State& state);
+  /// State on the host is read and written by the device's work that is under way.
+  void await_host_state() const;
   /// Directions of update number `num_steps`; they move the state.
   at::Tensor muon_step(State& state, const at::Tensor& gradient, std::int64_t num_steps);
   at::Tensor soap_step(State& state, const at::Tensor& gradient, std::int64_t num_steps);
@@ -89,6 +92,7 @@ class Optimizer {
   ops::UpdateGate scaled_gate_;      // alike, of parameters whose rate is scaled by the model's width
   double scaled_rate_factor_ = 1.0;  // one a run: by matrices, or by everything else
   bool has_end_rate_ = false;
+  bool has_host_state_ = false;
   std::vector<State> states_;
 };
 

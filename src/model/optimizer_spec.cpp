@@ -124,7 +124,16 @@ OptimizerSpec optimizer_spec(const config::Experiment& experiment) {
       .lion_beta2 = experiment.get_double("lion_beta2"),
       .muon = muon_spec(experiment),
       .qk_norm_decay = decays_qk_norms(experiment) ? OptimizerSpec::QkNormDecay::kYes : OptimizerSpec::QkNormDecay::kNo,
-      .width = width_of(experiment)};
+      .width = width_of(experiment),
+      .host_fraction =
+          experiment.get_bool("optimizer_cpu_offload") ? experiment.get_double("optimizer_offload_fraction") : 0.0};
+}
+
+StatePlace OptimizerSpec::place(int layer) const {
+  if (host_fraction >= 1.0) return StatePlace::kHost;
+  if (layer < 0) return StatePlace::kDevice;
+  const bool begins_another = std::floor((layer + 1) * host_fraction) > std::floor(layer * host_fraction);
+  return begins_another ? StatePlace::kHost : StatePlace::kDevice;
 }
 
 std::int64_t state_bytes(DType type, std::int64_t num_elements) {
@@ -174,6 +183,7 @@ ResidentBytes& ResidentBytes::operator+=(const ResidentBytes& other) {
   parameters += other.parameters;
   main_gradients += other.main_gradients;
   optimizer += other.optimizer;
+  optimizer_on_host += other.optimizer_on_host;
   return *this;
 }
 
@@ -187,8 +197,9 @@ ResidentBytes resident_bytes(std::span<const ParameterDescriptor> parameters, co
                         size_bytes(is_trained ? policy.parameters : policy.router);
     if (!is_trained) continue;
     bytes.main_gradients += part_of(count, sharding.gradients.of(parameter)) * size_bytes(policy.main_gradients);
-    bytes.optimizer += rule_bytes(optimizer.rule(parameter), policy, local_shape(parameter, sharding.model),
-                                  sharding.optimizer.of(parameter));
+    const bool is_on_host = optimizer.place(parameter) == StatePlace::kHost;
+    (is_on_host ? bytes.optimizer_on_host : bytes.optimizer) += rule_bytes(
+        optimizer.rule(parameter), policy, local_shape(parameter, sharding.model), sharding.optimizer.of(parameter));
   }
   return bytes;
 }

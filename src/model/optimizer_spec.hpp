@@ -39,6 +39,10 @@ struct MuonSpec {
   double second_epsilon = 1e-8;  // added to their root
 };
 
+/// Where a parameter's master copy and moments are kept: on the device that moves it, or in the host's memory, which a
+/// GPU reads and writes over its bus (optimizer_cpu_offload).
+enum class StatePlace { kDevice, kHost };
+
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kAdam;
   OptimizerKind scalar_kind = OptimizerKind::kAdam;  // beside a rule of matrices: of what is none between layers
@@ -50,11 +54,16 @@ struct OptimizerSpec {
   double lion_beta2 = 0.98;
   MuonSpec muon;
   enum class QkNormDecay { kNo, kYes } qk_norm_decay = QkNormDecay::kNo;  // norms on queries and keys decay after all
-  double width = 1.0;  // of the model over its base's, where learning rates are scaled by it
+  double width = 1.0;          // of the model over its base's, where learning rates are scaled by it
+  double host_fraction = 0.0;  // of the layers, whose state a GPU's run keeps on the host
 
   /// The rule by which this parameter moves; by a rule of matrices those other than embedding and output do.
   OptimizerKind rule(const ParameterDescriptor& parameter) const;
   Decay decay(const ParameterDescriptor& parameter) const;
+
+  /// On a GPU. Layers on the host are spread evenly; what is in no layer goes there with all of them.
+  StatePlace place(const ParameterDescriptor& parameter) const { return place(parameter.layer); }
+  StatePlace place(int layer) const;
 
   /// Factor on the learning rate by width: matrices other than the embedding move 1/width as fast by Adam and Lion;
   /// everything else `width` times as fast by SGD. Muon's step knows the width already.
@@ -98,7 +107,9 @@ struct ResidentBytes {
   std::int64_t parameters = 0;
   std::int64_t main_gradients = 0;
   std::int64_t optimizer = 0;
+  std::int64_t optimizer_on_host = 0;  // in the host's memory, which is none of the device's
 
+  /// On the device.
   std::int64_t total() const { return parameters + main_gradients + optimizer; }
   ResidentBytes& operator+=(const ResidentBytes& other);
 };

@@ -59,29 +59,36 @@ std::vector<PassTensor> PassLedger::number(DType dtype) {
 }
 
 void PassLedger::begin_pass() {
-  peaks_ = {.saved = saved_, .workspace = workspace_, .together = saved_ + workspace_, .rows = rows_};
+  peaks_ = {.saved = now_.saved,
+            .workspace = now_.workspace,
+            .together = now_.saved + now_.workspace,
+            .rows = now_.rows,
+            .fullest = now_};
 }
 
 std::int64_t PassLedger::counted_bytes(std::int64_t num_bytes, PassMemory memory) {
-  if (memory == PassMemory::kSaved || num_bytes == 0) return num_bytes;
+  if (memory == PassMemory::kSaved || memory == PassMemory::kGradients || num_bytes == 0) return num_bytes;
   return num_tensors_++ == left_out_ ? 0 : num_bytes;
 }
 
 void PassLedger::add(std::int64_t num_bytes, PassMemory memory) {
   if (memory == PassMemory::kSaved) {
-    saved_ += num_bytes;
+    now_.saved += num_bytes;
+  } else if (memory == PassMemory::kGradients) {
+    now_.gradients += num_bytes;
   } else {
-    workspace_ += num_bytes;
-    if (memory == PassMemory::kRows) rows_ += num_bytes;
+    now_.workspace += num_bytes;
+    if (memory == PassMemory::kRows) now_.rows += num_bytes;
     peaks_.workspace_allocated += std::max<std::int64_t>(num_bytes, 0);
   }
   if (num_bytes <= 0) return;
-  peaks_.saved = std::max(peaks_.saved, saved_);
-  peaks_.together = std::max(peaks_.together, saved_ + workspace_);
-  if (workspace_ > peaks_.workspace) {
-    peaks_.workspace = workspace_;
-    peaks_.rows = rows_;
+  peaks_.saved = std::max(peaks_.saved, now_.saved);
+  peaks_.together = std::max(peaks_.together, now_.saved + now_.workspace);
+  if (now_.workspace > peaks_.workspace) {
+    peaks_.workspace = now_.workspace;
+    peaks_.rows = now_.rows;
   }
+  if (now_.total() > peaks_.fullest.total()) peaks_.fullest = now_;
 }
 
 PassSaved::PassSaved(const SavedDeclaration& declaration, PassLedger& ledger)

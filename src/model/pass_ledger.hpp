@@ -10,9 +10,18 @@
 namespace primus::model {
 
 /// What a tensor of a pass is: kept for backward or made again for it, a layer's for a moment, or, of the latter, rows
-/// on their way to experts and back.
-enum class PassMemory { kSaved, kWorkspace, kRows };
-inline constexpr int kNumPassMemories = 3;
+/// on their way to experts and back; or a main gradient that is allocated when backward reaches it.
+enum class PassMemory { kSaved, kWorkspace, kRows, kGradients };
+
+/// What is there at one moment. `workspace` counts rows too.
+struct PassMoment {
+  std::int64_t saved = 0;
+  std::int64_t workspace = 0;
+  std::int64_t rows = 0;
+  std::int64_t gradients = 0;
+
+  std::int64_t total() const { return saved + workspace + gradients; }
+};
 
 /// Bytes of one pass. `workspace` counts rows too.
 struct PassPeaks {
@@ -22,6 +31,7 @@ struct PassPeaks {
   std::int64_t together = 0;             // saved and workspace at one time
   std::int64_t rows = 0;                 // of workspace, at its peak
   std::int64_t workspace_allocated = 0;  // of all workspace tensors of the pass, whether at one time or not
+  PassMoment fullest;                    // the moment that has most, gradients among it
 };
 
 class PassLedger;
@@ -78,7 +88,7 @@ class PassLedger {
   void begin_pass();
   const PassPeaks& peaks() const { return peaks_; }
   std::int64_t num_tensors() const { return num_tensors_; }
-  std::int64_t held_bytes() const { return saved_ + workspace_; }
+  std::int64_t held_bytes() const { return now_.saved + now_.workspace; }
 
  private:
   friend struct PassTensor::Block;
@@ -87,9 +97,7 @@ class PassLedger {
 
   std::optional<std::int64_t> left_out_;
   std::int64_t num_tensors_ = 0;
-  std::int64_t saved_ = 0;
-  std::int64_t workspace_ = 0;
-  std::int64_t rows_ = 0;
+  PassMoment now_;
   PassPeaks peaks_;
 };
 

@@ -17,6 +17,23 @@ class Windows {
  public:
   Windows(const PassInput& input, PassLedger& ledger) : input_(input), ledger_(ledger) {}
 
+  /// A layer's gradients come to stay.
+  void arrive(int layer) { arrive_elements(elements_of(layer)); }
+
+  /// The output weight's, which the fused loss makes in forward. One that is the embedding's brings that along.
+  void arrive_output() {
+    std::int64_t elements = 0;
+    for (const ParameterDescriptor& parameter : parameters_of(kOutsideLayers)) {
+      const bool is_output =
+          parameter.component == Component::kOutput || input_.spec.output_weight == OutputWeight::kTiedToEmbedding;
+      if (is_output && parameter.trained == Trained::kYes) elements += local_elements(parameter, input_.sharding);
+    }
+    arrive_elements(elements);
+    of_output_ = elements;
+  }
+  /// The rest of what lies outside the layers.
+  void arrive_rest() { arrive_elements(elements_of(kOutsideLayers) - of_output_); }
+
   PassTensor open(int layer) {
     const NumericPolicy& policy = input_.policy;
     if (size_bytes(policy.main_gradients) >= size_bytes(policy.statistics)) return {};
@@ -24,6 +41,11 @@ class Windows {
   }
 
  private:
+  void arrive_elements(std::int64_t elements) {
+    if (input_.gradients == PassGradients::kResident) return;
+    arrived_.push_back(ledger_.tensor(elements, input_.policy.main_gradients, PassMemory::kGradients));
+  }
+
   std::int64_t elements_of(int layer) {
     const bool is_layer = layer >= 0 && layer < input_.spec.num_layers();
     const LayerLikeness kind = is_layer ? input_.spec.likeness(layer) : LayerLikeness{.layer = layer};
@@ -49,6 +71,8 @@ class Windows {
   const PassInput& input_;
   PassLedger& ledger_;
   std::map<LayerLikeness, std::int64_t> elements_;  // layers of a kind are alike
+  std::vector<PassTensor> arrived_;
+  std::int64_t of_output_ = 0;
 };
 
 class Walk {
@@ -94,6 +118,7 @@ class Walk {
       layers_[i].pass.forward(pass_, *layers_[i].saved, PassMode::kTraining);
     }
     const PassTensor window = windows_.open(kOutsideLayers);
+    if (input_.fusion == LossFusion::kFused) windows_.arrive_output();
     std::vector<PassTensor> losses;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       if (i > 0) outputs_[i]->allocate(OutputSlot::kInput);
@@ -114,6 +139,7 @@ class Walk {
     PassTensor gradient_TC;
     {
       const PassTensor window = windows_.open(kOutsideLayers);
+      if (input_.fusion == LossFusion::kUnfused) windows_.arrive_output();
       const PassTensor dnormed_TH = depths_backward();
       for (std::size_t i = outputs_.size(); i-- > 0;) gradient_TC = output_.backward(pass_, dnormed_TH, *outputs_[i]);
     }
@@ -121,10 +147,13 @@ class Walk {
       gradient_TC = ledger_.tensor(tokens_ * input_.spec.residual_width(), input_.policy.residual_type());
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      const PassTensor window = windows_.open(input_.content.first_layer + static_cast<int>(i));
+      const int layer = input_.content.first_layer + static_cast<int>(i);
+      const PassTensor window = windows_.open(layer);
       restore(i);
+      windows_.arrive(layer);
       gradient_TC = layers_[i].pass.backward(pass_, std::move(gradient_TC), *layers_[i].saved);
     }
+    windows_.arrive_rest();
     if (input_.content.embedding == Part::kAbsent) return;
     const PassTensor window = windows_.open(kOutsideLayers);
     const PassTensor gradient_TH = sum_of_streams(pass_, std::move(gradient_TC));
@@ -207,8 +236,11 @@ class Walk {
     std::vector<PassTensor> dparts(depths_.size() + 1);
     for (int depth = static_cast<int>(depths_.size()) - 1; depth >= 0; --depth) {
       const auto d = static_cast<std::size_t>(depth);
-      const PassTensor window =
-          windows_.open(static_cast<int>(input_.spec.num_layers()) + input_.spec.parameter_depth(depth));
+      const int layer = static_cast<int>(input_.spec.num_layers()) + input_.spec.parameter_depth(depth);
+      const PassTensor window = windows_.open(layer);
+      const bool is_reached_first =
+          input_.spec.mtp_variant.repeated == Part::kAbsent || depth + 1 == static_cast<int>(depths_.size());
+      if (is_reached_first) windows_.arrive(layer);
       PassTensor dinput_TH;
       {
         const std::vector<PassTensor> depth_input = this->depth_input(depth);

@@ -7,6 +7,10 @@
 
 namespace primus::model {
 
+/// Main gradients: resident and so none of a pass's tensors, or allocated by the pass that first reaches them
+/// (decision 18; a step of one micro-batch on a GPU). A layer's count from the beginning of its backward pass on.
+enum class PassGradients { kResident, kAsTheyCome };
+
 /// A stage of a model, or all of it (whole_model), and one of its micro-batches.
 struct PassInput {
   const ModelSpec& spec;
@@ -16,6 +20,7 @@ struct PassInput {
   StageContent content;
   Sharding sharding = {};
   OpScratch scratch = {};
+  PassGradients gradients = PassGradients::kResident;
   std::optional<std::int64_t> left_out = {};  // number of a workspace tensor: see PassLedger
 };
 

@@ -6,6 +6,8 @@
 
 #include "ops/cuda_ops.hpp"
 #include "ops/device.hpp"
+#include "ops/device_profile.hpp"
+#include "ops/kernel_families.hpp"
 #include "ops/recorder.hpp"
 
 namespace primus::ops {
@@ -18,8 +20,15 @@ struct CudaPlugin {
   DeviceMemory (*memory)();
   void (*synchronize)();
   void (*set_determinism)(Determinism);
+  void (*set_kernel_families)(KernelFamilies);
   void (*set_host_waits)(HostWaits);
   std::unique_ptr<Recorder> (*make_recorder)();
+  Tensor (*host_zeros)(at::IntArrayRef, at::ScalarType);
+  std::string (*pci_address)();
+  void (*set_capture)(Capture);
+  void (*record_allocations)();
+  void (*note_allocations)(const std::string&);
+  std::string (*allocations_snapshot)();
   /// Why no device can be used (no driver, no device); empty when one can.
   std::string (*device_problem)();
 };

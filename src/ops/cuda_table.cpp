@@ -6,6 +6,8 @@
 
 #include "ops/cuda_plugin.hpp"
 #include "ops/gpu/device.hpp"
+#include "ops/gpu/host_memory.hpp"
+#include "ops/gpu/profile.hpp"
 #include "ops/gpu/recorder.hpp"
 #include "ops/gpu/runtime.hpp"
 
@@ -54,9 +56,21 @@ std::string device_problem() {
 }  // namespace primus::ops::cuda
 
 extern "C" __attribute__((visibility("default"))) const primus::ops::CudaPlugin* primus_cuda_plugin() {
-  static const primus::ops::CudaPlugin plugin = {
-      primus::ops::kCudaPluginBuild,     sizeof(primus::ops::CudaPlugin), primus::ops::cuda::all_ops(),
-      primus::ops::cuda::memory,         primus::ops::cuda::synchronize,  primus::gpu::set_determinism,
-      primus::ops::cuda::set_host_waits, primus::gpu::make_recorder,      primus::ops::cuda::device_problem};
+  static const primus::ops::CudaPlugin plugin = {.build = primus::ops::kCudaPluginBuild,
+                                                 .bytes = sizeof(primus::ops::CudaPlugin),
+                                                 .ops = primus::ops::cuda::all_ops(),
+                                                 .memory = primus::ops::cuda::memory,
+                                                 .synchronize = primus::ops::cuda::synchronize,
+                                                 .set_determinism = primus::gpu::set_determinism,
+                                                 .set_kernel_families = primus::gpu::set_kernel_families,
+                                                 .set_host_waits = primus::ops::cuda::set_host_waits,
+                                                 .make_recorder = primus::gpu::make_recorder,
+                                                 .host_zeros = primus::gpu::host_zeros,
+                                                 .pci_address = primus::gpu::pci_address,
+                                                 .set_capture = primus::gpu::set_capture,
+                                                 .record_allocations = primus::gpu::record_allocations,
+                                                 .note_allocations = primus::gpu::note_allocations,
+                                                 .allocations_snapshot = primus::gpu::allocations_snapshot,
+                                                 .device_problem = primus::ops::cuda::device_problem};
   return &plugin;
 }

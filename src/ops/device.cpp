@@ -40,6 +40,10 @@ void set_determinism(at::Device device, Determinism determinism) {
   if (device.is_cuda()) cuda_plugin().set_determinism(determinism);
 }
 
+void set_kernel_families(at::Device device, KernelFamilies families) {
+  if (device.is_cuda()) cuda_plugin().set_kernel_families(families);
+}
+
 DeviceMemory device_memory(at::Device device) {
   if (device.is_cuda()) return cuda_plugin().memory();
   const MemoryReport report = memory_report();

@@ -22,6 +22,7 @@ ChunkMemory chunk_memory(const MemoryInputs& inputs, const model::StageContent& 
                                     .content = content,
                                     .sharding = inputs.sharding.model,
                                     .scratch = inputs.scratch,
+                                    .gradients = gradients_of(inputs),
                                     .left_out = {}},
                                    declared);
   return chunk;

@@ -119,6 +119,11 @@ void add_state(const MemoryInputs& inputs, Changes& all) {
   }
   add_narrow_moments(inputs, DType::kBFloat16, all);
   add_narrow_moments(inputs, DType::kFloat8, all);
+  const bool can_be_on_host = !model::moves_matrices(inputs.optimizer.kind);
+  if (can_be_on_host && inputs.optimizer.host_fraction < 1.0) {
+    all.push_back({{{"--optimizer_cpu_offload", "true", "--optimizer_offload_fraction", "1"}},
+                   "the optimizer's state crosses the bus in each step"});
+  }
 }
 
 }  // namespace

@@ -49,14 +49,14 @@ class ComponentSums {
   }
 
   const Components& layer_sum(int layer) {
-    const model::LayerLikeness key = inputs_.spec.likeness(layer);
+    const auto key = std::pair(inputs_.spec.likeness(layer), inputs_.optimizer.place(layer));
     const auto found = by_kind_.find(key);
     if (found != by_kind_.end()) return found->second;
     return by_kind_.emplace(key, components_of(inputs_, model::layer_parameters(inputs_.spec, layer))).first->second;
   }
 
   const MemoryInputs& inputs_;
-  std::map<model::LayerLikeness, Components> by_kind_;
+  std::map<std::pair<model::LayerLikeness, model::StatePlace>, Components> by_kind_;
 };
 
 void find_peak(const std::vector<schedule::Action>& actions, RankMemory& rank) {
@@ -74,6 +74,22 @@ void find_peak(const std::vector<schedule::Action>& actions, RankMemory& rank) {
     kept += rank.chunks[i].in_flight * rank.chunks[i].kept();
   }
   rank.remade = peak - kept;
+}
+
+/// Of a step of one micro-batch, whose gradients take the place of freed activations: what is there at the fullest
+/// moment of its two passes.
+void put_together(RankMemory& rank) {
+  const ChunkMemory& chunk = rank.chunks.front();
+  const auto total = [](const model::PassPeaks& pass) { return pass.fullest.total() + pass.scratch; };
+  const bool is_forward = total(chunk.passes.forward) > total(chunk.passes.backward);
+  const model::PassPeaks& pass = is_forward ? chunk.passes.forward : chunk.passes.backward;
+  const std::int64_t kept = chunk.in_flight * chunk.kept();
+  rank.peak_pass.kind = is_forward ? schedule::ActionKind::kForward : schedule::ActionKind::kBackward;
+  rank.gradients_to_come = rank.resident().main_gradients - pass.fullest.gradients;
+  rank.given_back = std::max<std::int64_t>(kept - pass.fullest.saved, 0);
+  rank.remade = std::max<std::int64_t>(pass.fullest.saved - kept, 0);
+  rank.working.dispatch = pass.fullest.rows;
+  rank.working.compute = pass.fullest.workspace - pass.fullest.rows + pass.scratch;
 }
 
 /// The word embedding of a rank that reads it without owning it.
@@ -148,13 +164,13 @@ std::int64_t RankMemory::bytes(Category category) const {
     case Category::kParameters:
       return resident().parameters;
     case Category::kGradients:
-      return resident().main_gradients;
+      return resident().main_gradients - gradients_to_come;
     case Category::kOptimizer:
       return resident().optimizer;
     case Category::kActivations: {
       std::int64_t bytes = 0;
       for (const ChunkMemory& chunk : chunks) bytes += chunk.in_flight * chunk.kept();
-      return bytes;
+      return bytes - given_back;
     }
     case Category::kRemade:
       return remade;
@@ -215,6 +231,7 @@ MemoryProjection project_memory(const MemoryInputs& inputs) {
     memory.working = working_set(inputs, memory.chunks);
     memory.framework = framework;
     find_peak(order.at(static_cast<std::size_t>(rank)), memory);
+    if (gradients_of(inputs) == model::PassGradients::kAsTheyCome) put_together(memory);
     projection.ranks.push_back(std::move(memory));
   }
   return projection;

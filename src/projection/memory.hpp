@@ -38,6 +38,8 @@ struct RankMemory {
   std::vector<ChunkMemory> chunks;
   schedule::Action peak_pass;  // where activations are most
   std::int64_t remade = 0;
+  std::int64_t gradients_to_come = 0;  // at the peak, of a step whose gradients are allocated as backward reaches them
+  std::int64_t given_back = 0;         // alike, of the activations in flight
   WorkingSet working;
   FrameworkBytes framework;
 

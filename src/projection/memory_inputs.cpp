@@ -195,9 +195,16 @@ MemoryInputs memory_inputs_on(const Experiment& experiment, std::int64_t world_s
   return inputs;
 }
 
+model::PassGradients gradients_of(const MemoryInputs& inputs) {
+  const bool is_alone = inputs.grid.sizes().world == 1 && inputs.schedule.num_micro_batches == 1;
+  return is_alone && inputs.scratch.device == model::OpDevice::kGpu ? model::PassGradients::kAsTheyCome
+                                                                    : model::PassGradients::kResident;
+}
+
 MemoryInputs on_host(MemoryInputs inputs) {
   inputs.policy.master_form = model::MasterForm::kWhole;
   inputs.scratch.device = model::OpDevice::kHost;
+  inputs.optimizer.host_fraction = 0.0;  // it is all in one memory
   return inputs;
 }
 

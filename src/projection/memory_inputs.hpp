@@ -6,6 +6,7 @@
 #include "layout/rank_grid.hpp"
 #include "model/op_scratch.hpp"
 #include "model/optimizer_spec.hpp"
+#include "model/pass_peaks.hpp"
 #include "model/recompute.hpp"
 #include "schedule/from_experiment.hpp"
 
@@ -53,6 +54,9 @@ MemoryInputs memory_inputs_on(const config::Experiment& experiment, std::int64_t
 
 /// The same run on a CPU, which holds masters whole and takes other scratch.
 MemoryInputs on_host(MemoryInputs inputs);
+
+/// How main gradients are held: on one GPU, in a step of one micro-batch, they are allocated as backward reaches them.
+model::PassGradients gradients_of(const MemoryInputs& inputs);
 
 /// The rows of the busiest rank's experts over the balanced number as they are counted: the imbalance that was asked
 /// for, as far as so many rows can exist.

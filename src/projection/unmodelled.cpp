@@ -15,7 +15,6 @@ constexpr Row kTexts[] = {{"fp8", "activations and products in the compute type,
 constexpr Row kSwitches[] = {{"fp8_param_gather", "weights in the compute type"},
                              {"fp4_param", "weights in the compute type"},
                              {"fine_grained_activation_offloading", kOnDevice},
-                             {"optimizer_cpu_offload", kOnDevice},
                              {"offload", kOnDevice},
                              {"cpu_offload", kOnDevice}};
 constexpr Row kCounts[] = {{"cpu_offloading_num_layers", kOnDevice}};

@@ -86,6 +86,7 @@ std::string json_line(const IterationRecord& record) {
   json["iteration"] = record.iteration;
   json["consumed_samples"] = record.consumed_samples;
   json["elapsed_ms"] = number(record.elapsed_ms);
+  if (record.host_ms) json["host_ms"] = number(*record.host_ms);
   json["tokens_per_s_per_device"] = number(record.tokens_per_s);
   json["tflops_per_device"] = number(record.tflops);
   if (record.energy_j) json["energy_j_per_step"] = number(*record.energy_j);

@@ -13,7 +13,8 @@ struct IterationRecord {
   std::int64_t iteration = 0;
   std::int64_t train_iters = 0;
   std::int64_t consumed_samples = 0;
-  double elapsed_ms = 0.0;  // mean over the log interval
+  double elapsed_ms = 0.0;        // mean over the log interval
+  std::optional<double> host_ms;  // a GPU's: until it had been given all of the last step's work
   double tokens_per_s = 0.0;
   double tflops = 0.0;             // model FLOPs, causal attention counted half
   std::optional<double> energy_j;  // log_energy: of a step, mean since the last record

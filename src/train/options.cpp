@@ -151,6 +151,14 @@ engine::LossScaleSettings loss_scale_settings(const config::Experiment& experime
   return settings;
 }
 
+ops::KernelFamilies kernel_families(const config::Experiment& experiment) {
+  ops::KernelFamilies families;
+  if (experiment.get_bool("moe_use_legacy_grouped_gemm")) families.experts = ops::KernelFamilies::Experts::kOneByOne;
+  const std::string attention = experiment.get_string("attention_backend");
+  if (attention == "unfused" || attention == "local") families.attention = ops::KernelFamilies::Attention::kPlain;
+  return families;
+}
+
 }  // namespace
 
 RunOptions run_options(const config::Experiment& experiment) {
@@ -198,6 +206,7 @@ RunOptions run_options(const config::Experiment& experiment) {
   options.memory_interval = experiment.get_optional_int("log_memory_interval");
   options.determinism =
       experiment.get_bool("deterministic_mode") ? ops::Determinism::kSameBits : ops::Determinism::kAnyOrder;
+  options.kernels = kernel_families(experiment);
   options.zone_timers = experiment.get_int("timing_log_level") > 0 ? ops::ZoneTimers::kOn : ops::ZoneTimers::kOff;
   options.optimizer = model::optimizer_spec(experiment);
   options.step = {.policy = model::numeric_policy(experiment),

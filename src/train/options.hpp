@@ -6,6 +6,7 @@
 #include "data/data_source.hpp"
 #include "engine/step_runner.hpp"
 #include "ops/device.hpp"
+#include "ops/kernel_families.hpp"
 #include "ops/zone.hpp"
 #include "train/batch_sizes.hpp"
 #include "train/learning_rate.hpp"
@@ -71,6 +72,7 @@ struct RunOptions {
   std::optional<std::int64_t> memory_interval;  // of lines about memory
   enum class PerLayerLog { kNo, kYes } per_layer_log = PerLayerLog::kNo;
   ops::Determinism determinism = ops::Determinism::kAnyOrder;
+  ops::KernelFamilies kernels;
   ops::ZoneTimers zone_timers = ops::ZoneTimers::kOff;  // timing_log_level > 0: a table by op at the end
   model::OptimizerSpec optimizer;
   engine::StepSettings step;

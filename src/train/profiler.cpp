@@ -87,8 +87,8 @@ std::optional<ProfileOptions> profile_options(const config::Experiment& experime
   return options;
 }
 
-Profiler::Profiler(std::optional<ProfileOptions> options, at::Device device, std::int64_t rank)
-    : options_(std::move(options)), device_(device), rank_(rank) {
+Profiler::Profiler(std::optional<ProfileOptions> options, at::Device device, std::int64_t rank, ops::ZoneMarks outside)
+    : options_(std::move(options)), device_(device), rank_(rank), outside_(outside) {
   if (options_ && activities(*options_, device).empty()) {
     throw UserError(
         "disable_profiler_activity_cpu: true leaves nothing to record, because this run trains on the CPU (expected "
@@ -103,7 +103,7 @@ Profiler::Profiler(std::optional<ProfileOptions> options, at::Device device, std
 Profiler::~Profiler() {
   if (!recording_) return;
   // The step was left by an exception: what was recorded of it tells nothing.
-  ops::set_zone_marks({});
+  ops::set_zone_marks(outside_);
   open_ranges.clear();
   torch::autograd::profiler::disableProfiler();
   if (!graph_is_open_) return;
@@ -170,7 +170,7 @@ std::optional<std::string> Profiler::end_step() {
 
 std::optional<std::string> Profiler::finish() {
   if (!recording_) return std::nullopt;
-  ops::set_zone_marks({});
+  ops::set_zone_marks(outside_);
   const auto result = torch::autograd::profiler::disableProfiler();
   const std::string steps = fmt::format("steps{}-{}", recording_->first_step, recording_->last_step);
   const std::string name = fmt::format("rank{}_{}.pt.trace.json", rank_, steps);

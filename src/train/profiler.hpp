@@ -7,6 +7,7 @@
 
 #include "config/experiment.hpp"
 #include "ops/dtype.hpp"
+#include "ops/zone.hpp"
 
 namespace primus::train {
 
@@ -28,7 +29,8 @@ std::optional<ProfileOptions> profile_options(const config::Experiment& experime
 class Profiler {
  public:
   /// Throws UserError if nothing could be recorded: the device's activities alone, without a device.
-  Profiler(std::optional<ProfileOptions> options, at::Device device, std::int64_t rank);
+  /// `outside`: the marks of zones that hold before and after the window.
+  Profiler(std::optional<ProfileOptions> options, at::Device device, std::int64_t rank, ops::ZoneMarks outside = {});
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
@@ -55,6 +57,7 @@ class Profiler {
   std::optional<ProfileOptions> options_;
   at::Device device_;
   std::int64_t rank_;
+  ops::ZoneMarks outside_;
   bool is_prepared_ = false;
   std::optional<Recording> recording_;
   bool graph_is_open_ = false;

@@ -15,6 +15,7 @@
 #include "model/flops.hpp"
 #include "ops/allocator.hpp"
 #include "ops/zone.hpp"
+#include "train/near_cores.hpp"
 
 namespace primus::train {
 namespace {
@@ -152,7 +153,9 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   const RunOptions options = run_options(experiment);
   std::string why_cpu;
   const at::Device device = ops::select_device(choice, why_cpu);
+  const std::string binding = bind_if_asked(device);
   ops::set_determinism(device, options.determinism);
+  ops::set_kernel_families(device, options.kernels);
   Trainer trainer(experiment, device);
   const bool is_continued = trainer.start().own_run == Start::OwnRun::kContinued;
   Reporter reporter(options.run_folder, options.per_layer_log, is_continued ? trainer.first_iteration() : 0);
@@ -160,6 +163,7 @@ RunSummary run_experiment(const std::string& experiment_path, ops::DeviceChoice 
   reporter.open_tensorboard(options.tensorboard, experiment_text(experiment, options.run_folder),
                             {is_continued ? done.iteration : 0, done.consumed_samples});
   reporter.open_mlflow(experiment, is_continued ? done.iteration : 0);
+  if (!binding.empty()) reporter.message(binding);
   if (!why_cpu.empty()) reporter.message(fmt::format("note: training on the CPU: {}", why_cpu));
   // Only with the timers on: they are there to see, not to be fast.
   void (*wait)() = nullptr;

@@ -35,11 +35,11 @@ std::string launchers_yaml(const std::string& run_folder) {
   return std::filesystem::exists(path) ? read_file(path) : std::string();
 }
 
-/// `finish` ends the recording. A trace that cannot be written is no reason to end the run.
+/// `finish` ends the recording. A file of a profiler that cannot be written is no reason to end the run.
 template <class Finish>
-void write_trace(Reporter& reporter, const Finish& finish) {
+void write_trace(Reporter& reporter, const char* what, const Finish& finish) {
   try {
-    if (const std::optional<std::string> path = finish()) reporter.message(fmt::format(" trace written: {}", *path));
+    if (const std::optional<std::string> path = finish()) reporter.message(fmt::format(" {} written: {}", what, *path));
   } catch (const UserError& error) {
     reporter.alarm(error.what());
   }
@@ -91,7 +91,8 @@ Trainer::Trainer(const config::Experiment& experiment, at::Device device)
       experiment_json_(experiment.to_json()),
       experiment_yaml_(launchers_yaml(options_.run_folder)),
       began_(Clock::now()),
-      profiler_(profile_options(experiment, kRank), device, kRank) {
+      external_profile_(external_profile_options(experiment, kRank), device),
+      profiler_(profile_options(experiment, kRank), device, kRank, external_profile_.marks()) {
   require_device_support(experiment, device);
   if (device.is_cuda()) options_.step.policy = model::gpu_policy(options_.step.policy);
   // Logits are counted where weights may be clipped by them; beyond every bound nothing is clipped.
@@ -305,6 +306,7 @@ IterationRecord Trainer::record(const Submitted& step, const Interval& interval,
                          .train_iters = options_.train_iters,
                          .consumed_samples = step.consumed_samples,
                          .elapsed_ms = interval.seconds / steps * 1e3,
+                         .host_ms = std::nullopt,
                          .tokens_per_s = tokens / interval.seconds,
                          .tflops = tokens / interval.seconds * static_cast<double>(flops_per_token_) * 1e-12,
                          .learning_rate = step.rates.learning_rate,
@@ -322,6 +324,7 @@ IterationRecord Trainer::record(const Submitted& step, const Interval& interval,
                          .held_bytes = memory.peak_bytes,
                          .reserved_bytes = memory.reserved_bytes,
                          .expert_loads = last.expert_loads};
+  if (device_.is_cuda()) record.host_ms = step.host_seconds * 1e3;
   if (good > 0) {
     for (double& loss : record.mtp_losses) loss /= static_cast<double>(good);
   }
@@ -536,9 +539,12 @@ void Trainer::train(Reporter& reporter, std::int64_t iteration, Progress& progre
                  .start = Clock::now()};
   const auto alarm = [&](const std::string& message) { reporter.alarm(message); };
   nn::Observer* observer = observers_->begin(iteration - 1, alarm);
+  external_profile_.begin_step(iteration - 1);
   profiler_.begin_step(iteration - 1);
   submit(iteration, progress.consumed_samples, step.rates, observer);
-  write_trace(reporter, [&] { return profiler_.end_step(); });
+  step.host_seconds = seconds_since(step.start);
+  write_trace(reporter, "trace", [&] { return profiler_.end_step(); });
+  external_profile_.end_step(iteration - 1);
   if (observer != nullptr) observers_->finish(alarm);
   progress.consumed_samples += step.batch_size;
   progress.schedule_samples += step.batch_size;
@@ -575,7 +581,8 @@ RunSummary Trainer::run(Reporter& reporter) {
     evaluate_if_due(reporter, iteration, progress, end);
     save_if_due(reporter, iteration, progress, end);
   }
-  write_trace(reporter, [&] { return profiler_.finish(); });
+  write_trace(reporter, "trace", [&] { return profiler_.finish(); });
+  write_trace(reporter, "memory snapshot", [&] { return external_profile_.finish(); });
   summary.end = end.value_or(EndOfRun::kAllSteps);
   summary.failed_save = saver_->failure();
   if (progress.measured_samples > 0) {

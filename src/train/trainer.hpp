@@ -9,6 +9,7 @@
 #include "data/batch_loader.hpp"
 #include "train/batches.hpp"
 #include "train/energy_meter.hpp"
+#include "train/external_profile.hpp"
 #include "train/options.hpp"
 #include "train/outlier_watch.hpp"
 #include "train/profiler.hpp"
@@ -87,6 +88,7 @@ class Trainer {
     std::int64_t batch_size = 0;
     std::int64_t consumed_samples = 0;  // this step's included
     std::chrono::steady_clock::time_point start;
+    double host_seconds = 0.0;  // until the device had been given its work
   };
   void submit(std::int64_t iteration, std::int64_t consumed_samples, const engine::StepRates& rates,
               nn::Observer* observer);
@@ -141,6 +143,7 @@ class Trainer {
   std::string experiment_json_;
   std::string experiment_yaml_;  // as the launcher wrote it; empty without a launcher
   std::chrono::steady_clock::time_point began_;
+  ExternalProfile external_profile_;
   Profiler profiler_;
   std::unique_ptr<StepObservers> observers_;
   std::deque<Submitted> submitted_;

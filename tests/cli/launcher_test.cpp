@@ -231,11 +231,25 @@ TEST_F(Launcher, EnvTakesFilesAndNames) {
   expect_holds(result.err, {bad + ":2: not a variable"});
 }
 
+TEST_F(Launcher, BindingIsAVariableOfTheWorker) {
+  const std::string worker = folder_.write("told.sh", "#!/bin/sh\necho binding \"$ENABLE_NUMA_BINDING\"\n");
+  chmod(worker.c_str(), 0755);
+  environment_["PRIMUS_WORKER"] = worker;
+  expect_holds(train({}).out, {"binding \n"});
+  expect_holds(train({"direct", "--numa", "--"}).out, {"binding 1\n"});
+  expect_holds(train({"direct", "--numa", "--no-numa", "--"}).out, {"binding 0\n"});
+  const std::string file = folder_.write("numa.yaml", "direct:\n  numa: true\n");
+  expect_holds(train({"--config", file}).out, {"binding 1\n"});
+  expect_holds(train({"direct", "--config", file, "--no-numa", "--"}).out, {"binding 0\n"});
+  environment_["ENABLE_NUMA_BINDING"] = "0";
+  expect_holds(train({"--config", file}).out, {"binding 0\n"});
+  expect_holds(train({"direct", "--numa", "--"}).out, {"binding 1\n"});
+}
+
 TEST_F(Launcher, OptionsWithoutEffectSaySoOnce) {
-  const ProgramResult result = train({"direct", "--numa", "--script", "x.py", "--no-numa", "--single", "--"});
+  const ProgramResult result = train({"direct", "--script", "x.py", "--single", "--"});
   EXPECT_EQ(result.code, 0) << result.err;
-  expect_holds(result.out,
-               {"--numa: a single process on a CPU runs on all its cores", "--script: there is no Python entry"});
+  expect_holds(result.out, {"--script: there is no Python entry"});
   EXPECT_EQ(result.out.find("--single"), std::string::npos);
 }
 

@@ -18,6 +18,9 @@ constexpr NarrowCase kCases[] = {
     {"fp16 masters", DType::kBFloat16, DType::kFloat16, DType::kFloat16, DType::kFloat8},
     {"bf16 gradients alone", DType::kBFloat16, DType::kFloat32, DType::kFloat32, DType::kFloat32}};
 
+constexpr NarrowCase kStateCases[] = {
+    {"fp32", DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kFloat32}, kCases[0], kCases[1], kCases[2]};
+
 model::NumericPolicy policy_of(const NarrowCase& c, DType weights) {
   model::NumericPolicy policy;
   policy.parameters = policy.activations = weights;
@@ -102,6 +105,46 @@ TEST_P(CudaNarrowState, RecordedStepsEqualLaunchedOnes) {
         const nn::Parameter& parameter = *recorded.store.all()[i];
         ASSERT_TRUE(at::equal(launched.store.all()[i]->weight, parameter.weight))
             << c.name << parameter.descriptor.name;
+      }
+    }
+  }
+}
+
+/// The same numbers at another address: bits must not differ, launched or recorded, whatever is on the host.
+TEST_P(CudaNarrowState, StateOnTheHostMovesWeightsToTheSameBits) {
+  const SameBits same_bits;
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 1, .seq_length = 128};
+  for (const model::OptimizerKind kind :
+       {model::OptimizerKind::kAdam, model::OptimizerKind::kSgd, model::OptimizerKind::kLion}) {
+    for (const DType weights : {DType::kBFloat16, DType::kFloat32}) {
+      for (const NarrowCase& c : kStateCases) {
+        for (const double fraction : {0.5, 1.0}) {
+          std::mt19937_64 generator(seed());
+          const engine::StepSettings settings = recorded_settings(model::gpu_policy(policy_of(c, weights)), batch);
+          Rig on_device(spec, settings, optimizer_of(kind), at::kCUDA);
+          model::OptimizerSpec moved = optimizer_of(kind);
+          moved.host_fraction = fraction;
+          Rig on_host(spec, settings, moved, at::kCUDA);
+          for (int step = 0; step < 5; ++step) {
+            const Data data = random_data(spec, batch, generator);
+            ASSERT_EQ(on_host.step(data, 1, 1e-3).loss, on_device.step(data, 1, 1e-3).loss) << c.name << fraction;
+          }
+          const std::vector<engine::StateTensor> expected = on_device.optimizer.state_tensors();
+          const std::vector<engine::StateTensor> found = on_host.optimizer.state_tensors();
+          ASSERT_EQ(found.size(), expected.size());
+          std::size_t num_on_host = 0;
+          for (std::size_t i = 0; i < found.size(); ++i) {
+            ASSERT_TRUE(at::equal(found[i].tensor.cpu().view({-1}), expected[i].tensor.cpu().view({-1})))
+                << c.name << found[i].parameter;
+            if (found[i].low_bits.defined()) {
+              ASSERT_TRUE(at::equal(found[i].low_bits.cpu(), expected[i].low_bits.cpu())) << found[i].parameter;
+            }
+            num_on_host += found[i].tensor.is_cpu() ? 1 : 0;
+          }
+          EXPECT_GT(num_on_host, 0U);
+          EXPECT_EQ(num_on_host < found.size(), fraction < 1.0 || found.front().low_bits.defined()) << c.name;
+        }
       }
     }
   }

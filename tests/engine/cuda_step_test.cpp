@@ -122,6 +122,26 @@ TEST_P(CudaStep, BFloat16StepsAreNearTheCpus) {
   EXPECT_EQ(again.step(data, batch.num_sequences).loss, result.loss);
 }
 
+TEST_P(CudaStep, SlowerKernelsGiveTheSameStepButForRounding) {
+  const model::ModelSpec spec = aligned_spec(seed());
+  const model::BatchShape batch{.num_sequences = 2, .seq_length = 128};
+  model::NumericPolicy policy;
+  policy.parameters = policy.activations = DType::kBFloat16;
+  std::mt19937_64 generator(seed());
+  const Data data = random_data(spec, batch, generator);
+  using Families = ops::KernelFamilies;
+  Rig fast(spec, model::gpu_policy(policy), model::LossFusion::kFused, batch, at::kCUDA);
+  const double expected = fast.step(data, batch.num_sequences).loss;
+  for (const Families families :
+       {Families{.experts = Families::Experts::kOneByOne}, Families{.attention = Families::Attention::kPlain},
+        Families{Families::Experts::kOneByOne, Families::Attention::kPlain}}) {
+    const WithKernels kernels(families);
+    Rig slow(spec, model::gpu_policy(policy), model::LossFusion::kFused, batch, at::kCUDA);
+    EXPECT_NEAR(slow.step(data, batch.num_sequences).loss, expected, 1e-3 * std::abs(expected));
+    EXPECT_LE(worst_gradient_difference(slow.store, fast.store), 5e-2);
+  }
+}
+
 TEST_P(CudaStep, BFloat16StepsRepeatThemselvesWhenAsked) {
   const SameBits same_bits;
   std::mt19937_64 generator(seed());

@@ -103,5 +103,41 @@ TEST(NumericPolicyTest, KeysChooseTypes) {
   EXPECT_EQ(policy({}).first_moment, DType::kFloat32);
 }
 
+TEST(OptimizerSpecTest, StateOnTheHostIsSpreadOverTheLayers) {
+  const auto spec_of = [](const char* fraction) {
+    return optimizer_spec(preset_experiment(
+        "deepseek_v2_lite", {"--optimizer_cpu_offload", "true", "--optimizer_offload_fraction", fraction}));
+  };
+  const auto num_on_host = [](const OptimizerSpec& spec, int first, int end) {
+    int count = 0;
+    for (int layer = first; layer < end; ++layer) count += spec.place(layer) == StatePlace::kHost ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(
+      optimizer_spec(preset_experiment("deepseek_v2_lite", {"--optimizer_offload_fraction", "0.5"})).host_fraction, 0.0)
+      << "without the switch nothing moves";
+  EXPECT_EQ(num_on_host(spec_of("0"), -1, 27), 0);
+  EXPECT_EQ(num_on_host(spec_of("0.5"), 0, 27), 13);
+  EXPECT_EQ(num_on_host(spec_of("0.5"), 0, 13), 6) << "either half has as many";
+  EXPECT_EQ(num_on_host(spec_of("0.34"), 0, 27), 9);
+  EXPECT_EQ(spec_of("0.99").place(-1), StatePlace::kDevice) << "the ends, unless everything moves";
+  EXPECT_EQ(num_on_host(spec_of("1"), -1, 27), 28);
+}
+
+TEST(OptimizerSpecTest, BytesOnTheHostAreNotTheDevices) {
+  const std::vector<ParameterDescriptor> all = training_parameters(preset_spec("deepseek_v2_lite"));
+  const NumericPolicy policy = gpu_policy(numeric_policy(preset_experiment("deepseek_v2_lite")));
+  OptimizerSpec spec;
+  const ResidentBytes whole = resident_bytes(all, spec, policy);
+  EXPECT_EQ(whole.optimizer_on_host, 0);
+  for (const double fraction : {0.1, 0.5, 0.9, 1.0}) {
+    spec.host_fraction = fraction;
+    const ResidentBytes bytes = resident_bytes(all, spec, policy);
+    EXPECT_EQ(bytes.optimizer + bytes.optimizer_on_host, whole.optimizer) << fraction;
+    EXPECT_EQ(bytes.total(), whole.total() - bytes.optimizer_on_host) << fraction;
+    EXPECT_NEAR(static_cast<double>(bytes.optimizer_on_host) / static_cast<double>(whole.optimizer), fraction, 0.06);
+  }
+}
+
 }  // namespace
 }  // namespace primus::model

@@ -128,8 +128,8 @@ TEST(Unmodelled, SettingsWhoseBytesAreNotFollowedAreNamed) {
   narrow.insert(narrow.end(), {"--fp8", "hybrid"});
   EXPECT_EQ(keys(narrow), "fp8 ");
   Words moved = base;
-  moved.insert(moved.end(), {"--optimizer_cpu_offload", "true"});
-  EXPECT_EQ(keys(moved), "optimizer_cpu_offload ");
+  moved.insert(moved.end(), {"--cpu_offloading_num_layers", "2"});
+  EXPECT_EQ(keys(moved), "cpu_offloading_num_layers ");
 }
 
 // Parameters divided over the data ranks are whole for a layer's pass, and the next layer's beside them.

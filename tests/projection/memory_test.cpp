@@ -171,6 +171,52 @@ TEST(Memory, OptimizersOfEveryWidth) {
   EXPECT_EQ(state({"--optimizer", "sgd"}).optimizer, 6 * count);
 }
 
+/// bench/step/w1.yaml on one H200, 2026-11-30 (docs/performance.md): the allocator's peak in GiB, by micro-batch and
+/// accumulation. With one micro-batch a step, gradients take the place of activations.
+TEST(Memory, OneGpuHoldsWhatItsAllocatorHandedOut) {
+  struct Measured {
+    int micro_batch, accumulation;
+    double gib;
+  };
+  for (const Measured& m : {Measured{1, 1, 51.2}, Measured{2, 1, 51.8}, Measured{4, 1, 53.6}, Measured{8, 1, 57.6},
+                            Measured{1, 4, 53.7}, Measured{2, 4, 55.5}, Measured{4, 4, 59.3}, Measured{8, 4, 67.5}}) {
+    const RankMemory rank = first(project_memory(
+        plan_inputs("deepseek_v2_lite", 1,
+                    {"--num_layers", "6", "--moe_layer_freq", "([0]*1+[1]*5)", "--vocab_size", "102400", "--seq_length",
+                     "4096", "--expert_model_parallel_size", "1", "--micro_batch_size", std::to_string(m.micro_batch),
+                     "--global_batch_size", std::to_string(m.micro_batch * m.accumulation),
+                     "--cross_entropy_loss_fusion", "true"})));
+    const auto tensors = static_cast<double>(rank.total() - rank.framework.total());
+    EXPECT_NEAR(tensors / 0x1p30, m.gib, 0.02 * m.gib) << m.micro_batch << " x " << m.accumulation;
+  }
+}
+
+TEST(Memory, StateOnTheHostIsNoneOfTheDevices) {
+  const Words layout = {"--pipeline_model_parallel_layout",
+                        "Et*14|t*13,L",
+                        "--pipeline_model_parallel_size",
+                        "2",
+                        "--expert_model_parallel_size",
+                        "4",
+                        "--global_batch_size",
+                        "64"};
+  const MemoryProjection all_here = project_memory(plan_inputs("deepseek_v2_lite", 8, layout));
+  for (const char* fraction : {"0.5", "1"}) {
+    const MemoryProjection moved = project_memory(
+        plan_inputs("deepseek_v2_lite", 8,
+                    with(layout, {"--optimizer_cpu_offload", "true", "--optimizer_offload_fraction", fraction})));
+    for (std::size_t i = 0; i < moved.ranks.size(); ++i) {
+      const RankMemory& rank = moved.ranks[i];
+      const std::int64_t on_host = rank.resident().optimizer_on_host;
+      const std::int64_t whole = all_here.ranks[i].bytes(Category::kOptimizer);
+      EXPECT_GT(on_host, 0);
+      EXPECT_EQ(rank.bytes(Category::kOptimizer) + on_host, whole);
+      EXPECT_EQ(all_here.ranks[i].total() - rank.total(), on_host);
+      EXPECT_NEAR(static_cast<double>(on_host) / static_cast<double>(whole), std::stod(fraction), 0.1);
+    }
+  }
+}
+
 TEST(Memory, TiedEmbeddingsAndDepthsAreHeldAgainWhereTheyAreRead) {
   const Words words = {
       "--pipeline_model_parallel_size", "4", "--expert_model_parallel_size", "8", "--global_batch_size", "256"};

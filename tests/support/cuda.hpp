@@ -40,6 +40,15 @@ class SameBits {
   SameBits& operator=(const SameBits&) = delete;
 };
 
+/// While it lives, the device computes with these kernels.
+class WithKernels {
+ public:
+  explicit WithKernels(ops::KernelFamilies families) { ops::set_kernel_families(at::kCUDA, families); }
+  ~WithKernels() { ops::set_kernel_families(at::kCUDA, {}); }
+  WithKernels(const WithKernels&) = delete;
+  WithKernels& operator=(const WithKernels&) = delete;
+};
+
 /// A copy on the device; an undefined tensor stays one.
 inline Tensor to_cuda(const Tensor& x) {
   return x.defined() ? x.to(at::kCUDA) : x;

@@ -7,6 +7,7 @@
 
 #include "checkpoint/start_folder.hpp"
 #include "model/parameters.hpp"
+#include "train/external_profile.hpp"
 #include "train/mlflow_options.hpp"
 #include "train/options.hpp"
 #include "train/parameter_groups.hpp"
@@ -266,7 +267,8 @@ void add_loop(const RunOptions& options, Text& out) {
   out.add("loop", options.run_folder, options.seed, options.train_iters, options.global_batch_size,
           options.micro_batch_size, options.passed_over, options.rejected_results, options.phases, options.kind,
           options.loss_watch, options.gradient_watch, options.exit_interval, options.exit_after_s, options.on_nonfinite,
-          options.determinism, options.documents, options.read_back);
+          options.determinism, options.kernels.experts, options.kernels.attention, options.documents,
+          options.read_back);
   for (std::int64_t samples = 0; samples < options.train_samples(); samples += options.global_batch_size)
     out.add("size", options.batch_sizes.at(samples));
   out.add("decay", options.weight_decay.style, options.weight_decay.start, options.weight_decay.end);
@@ -295,6 +297,11 @@ void add_mlflow(const config::Experiment& experiment, Text& out) {
 
 /// What a run writes of single steps.
 void add_observers(const config::Experiment& experiment, const model::ModelSpec& spec, Text& out) {
+  const ExternalProfileOptions external = external_profile_options(experiment, 0);
+  out.add("external profile", external.ranges, external.memory_snapshot.value_or("none"));
+  if (external.window) {
+    out.add("external window", external.window->first_step, external.window->end_step, external.window->shapes);
+  }
   if (const auto profile = profile_options(experiment, 0)) {
     out.add("profile", profile->first_step, profile->end_step, profile->activities, profile->shapes, profile->format,
             profile->graph, profile->folder);

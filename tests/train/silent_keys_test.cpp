@@ -129,9 +129,11 @@ std::vector<Base> bases() {
              {"--train_data_path=FOLDER/a", "--valid_data_path=[FOLDER/a,FOLDER/b]", "--multiple_validation_sets",
               "--eval_iters=2", "--disable_mlflow=false", "--profile", "--use_pytorch_profiler",
               "--non_persistent_save_interval=4", "--non_persistent_ckpt_type=global",
-              "--non_persistent_global_ckpt_dir=there"}})},
+              "--non_persistent_global_ckpt_dir=there", "--record_memory_history"}})},
       {"one data set", "language_model",
-       with({files, {"--data_path=FOLDER/a", "--non_persistent_save_interval=4", "--non_persistent_ckpt_type=local"}})},
+       with({files,
+             {"--data_path=FOLDER/a", "--profile", "--non_persistent_save_interval=4",
+              "--non_persistent_ckpt_type=local"}})},
       {"data by part", "language_model", with({files, {"--train_data_path=FOLDER/a"}})},
       {"data named by a file", "language_model", with({files, {"--data_args_path=FOLDER/a.txt"}})},
       {"data by part, named by a file", "language_model", with({files, {"--per_split_data_args_path=FOLDER/a.json"}})},
@@ -243,6 +245,7 @@ bool asks_for_nothing(const Key& key, const std::string& word) {
 /// "compressed attention");
 /// or that a rule asks for wherever they are read (stream heads).
 const std::set<std::string_view> kShownElsewhere = {"optimizer_cpu_offload",
+                                                    "optimizer_offload_fraction",
                                                     "use_precision_aware_optimizer",
                                                     "experimental_attention_variant",
                                                     "model_type",

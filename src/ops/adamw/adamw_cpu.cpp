@@ -119,9 +119,9 @@ void close_gate(const Tensor& loss_sum_1, const Tensor& square_sum_1, double cli
 void adamw_step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, const Tensor& main_grad,
                 Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight) {
   const ZoneScope zone(Zone::kOptimizer);
-  check_gate(gate, master);
+  check_gate(gate, weight);
   check_update(main_grad, master, exp_avg, exp_avg_sq, weight);
-  if (master.is_cuda()) {
+  if (weight.is_cuda()) {
     return cuda_ops().adamw_step(options, gate, decays, main_grad, master, exp_avg, exp_avg_sq, weight);
   }
   if (*gate.proceed_1.data_ptr<std::int32_t>() == 0) return;

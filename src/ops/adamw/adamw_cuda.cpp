@@ -2,6 +2,7 @@
 
 #include "ops/adamw/gate_tensors.hpp"
 #include "ops/cuda_table.hpp"
+#include "ops/gpu/host_memory.hpp"
 #include "ops/gpu/tensor.hpp"
 
 namespace primus::ops::cuda {
@@ -21,8 +22,8 @@ void step(const AdamWOptions& options, const UpdateGate& gate, Decays decays, co
     PRIMUS_CHECK(sizeof(T) == 2 || own == nullptr || master.numel() == 0,
                  "adamw: on a GPU fp32 weights are their own masters");
     launch_adamw_step<T>(constants_of(options, decays), gate_of(gate), master.numel(),
-                         {gpu::data<float>(main_grad), gpu::data<float>(master), gpu::data<float>(exp_avg),
-                          gpu::data<float>(exp_avg_sq), own},
+                         {gpu::data<float>(main_grad), gpu::reachable_data<float>(master),
+                          gpu::reachable_data<float>(exp_avg), gpu::reachable_data<float>(exp_avg_sq), own},
                          gpu::current_stream());
   });
 }
@@ -31,8 +32,8 @@ void halves_step(const AdamWOptions& options, const UpdateGate& gate, Decays dec
                  Tensor& low_bits, Tensor& exp_avg, Tensor& exp_avg_sq, Tensor& weight) {
   launch_adamw_halves_step(
       constants_of(options, decays), gate_of(gate), weight.numel(),
-      {gpu::data<float>(main_grad), gpu::data<float>(exp_avg), gpu::data<float>(exp_avg_sq),
-       static_cast<std::uint16_t*>(weight.data_ptr()), static_cast<std::uint16_t*>(low_bits.data_ptr())},
+      {gpu::data<float>(main_grad), gpu::reachable_data<float>(exp_avg), gpu::reachable_data<float>(exp_avg_sq),
+       static_cast<std::uint16_t*>(weight.data_ptr()), gpu::reachable_data<std::uint16_t>(low_bits)},
       gpu::current_stream());
 }
 

@@ -2,6 +2,7 @@
 #include "ops/adamw/adamw_arithmetic.hpp"
 #include "ops/adamw/halves.hpp"
 #include "ops/cuda_ops.hpp"
+#include "ops/host_memory.hpp"
 #include "ops/zone.hpp"
 
 namespace primus::ops {
@@ -16,8 +17,8 @@ void check_halves(const Tensor& weight, const Tensor& low_bits) {
   PRIMUS_CHECK(weight.scalar_type() == at::kBFloat16 && low_bits.scalar_type() == at::kShort,
                "adamw: halves of a master must be bf16 and int16");
   PRIMUS_CHECK(weight.is_contiguous() && low_bits.is_contiguous() && low_bits.numel() == weight.numel() &&
-                   low_bits.device() == weight.device(),
-               "adamw: halves of a master must be contiguous, of {} elements, on one device", weight.numel());
+                   is_in_reach(low_bits, weight.device()),
+               "adamw: halves of a master must be contiguous, of {} elements, within reach", weight.numel());
 }
 
 Halves halves_of(const Tensor& weight, const Tensor& low_bits) {
@@ -48,7 +49,7 @@ void adamw_halves_step(const AdamWOptions& options, const UpdateGate& gate, Deca
   check_halves(weight, low_bits);
   for (const Tensor* x : {&main_grad, static_cast<const Tensor*>(&exp_avg), static_cast<const Tensor*>(&exp_avg_sq)}) {
     PRIMUS_CHECK(x->scalar_type() == at::kFloat && x->is_contiguous() && x->numel() == weight.numel() &&
-                     x->device() == weight.device(),
+                     is_in_reach(*x, weight.device()),
                  "adamw: gradient and moments must be fp32, contiguous, of {} elements", weight.numel());
   }
   if (weight.is_cuda()) {

@@ -1,8 +1,9 @@
-// cuDNN's fused attention, for plain causal attention in bf16 and the head sizes that it takes; elsewhere (windows,
-// documents, sinks, bounded scores; fp32, which only tests use; odd head sizes, single tokens, a build without cuDNN's
-// headers) attention_plain: the same sums through matrix products in blocks of queries.
+// cuDNN's fused attention, for plain causal attention in bf16 and the head sizes that it takes, where the run wants it;
+// elsewhere (windows, documents, sinks, bounded scores; fp32, which only tests use; odd head sizes, single tokens, a
+// build without cuDNN's headers) attention_plain: the same sums through matrix products in blocks of queries.
 #include "ops/attention/attention_plain.hpp"
 #include "ops/cuda_table.hpp"
+#include "ops/gpu/device.hpp"
 #ifdef PRIMUS_HAS_CUDNN
 #include "ops/attention/attention_cudnn.hpp"
 #endif
@@ -12,11 +13,17 @@ namespace {
 
 using at::Tensor;
 
+#ifdef PRIMUS_HAS_CUDNN
+bool is_fused(const Tensor& q_BSAD, const Tensor& v_BSGV, const AttentionOptions& options) {
+  return gpu::kernel_families().attention == KernelFamilies::Attention::kFused && fits_cudnn(q_BSAD, v_BSGV, options);
+}
+#endif
+
 void forward(const Tensor& q_BSAD, const Tensor& k_BSGD, const Tensor& v_BSGV, const AttentionOptions& options,
              Tensor& context_BSAV, Tensor& lse_BAS) {
   if (context_BSAV.numel() == 0) return;
 #ifdef PRIMUS_HAS_CUDNN
-  if (fits_cudnn(q_BSAD, v_BSGV, options)) {
+  if (is_fused(q_BSAD, v_BSGV, options)) {
     return attention_cudnn_forward(q_BSAD, k_BSGD, v_BSGV, options.scale, context_BSAV, lse_BAS);
   }
 #endif
@@ -28,7 +35,7 @@ void backward(const Tensor& dcontext_BSAV, const Tensor& q_BSAD, const Tensor& k
               Tensor& dk_BSGD, Tensor& dv_BSGV) {
   if (context_BSAV.numel() == 0) return;
 #ifdef PRIMUS_HAS_CUDNN
-  if (fits_cudnn(q_BSAD, v_BSGV, options)) {
+  if (is_fused(q_BSAD, v_BSGV, options)) {
     return attention_cudnn_backward(
         {dcontext_BSAV, q_BSAD, k_BSGD, v_BSGV, context_BSAV, lse_BAS, dq_BSAD, dk_BSGD, dv_BSGV}, options.scale);
   }

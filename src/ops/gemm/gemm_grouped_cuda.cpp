@@ -2,6 +2,7 @@
 // device: that they begin at 0, never fall and end within the rows is the caller's word (permute_plan's), not checked
 // here.
 #include "ops/cuda_table.hpp"
+#include "ops/gemm/gemm_experts_cuda.hpp"
 #include "ops/gemm/gemm_grouped.hpp"
 #include "ops/gpu/device.hpp"
 #include "ops/gpu/tensor.hpp"
@@ -14,6 +15,10 @@ using gpu::Bf16;
 GroupedShape shape_of(const Tensor& offsets, const Tensor& w_EOI, std::int64_t rows) {
   return {static_cast<int>(w_EOI.size(0)), static_cast<int>(w_EOI.size(1)), static_cast<int>(w_EOI.size(2)), rows,
           gpu::data<std::int32_t>(offsets)};
+}
+
+bool is_one_by_one() {
+  return gpu::kernel_families().experts == KernelFamilies::Experts::kOneByOne;
 }
 
 std::int64_t row_stride(const Tensor& x) {
@@ -64,6 +69,7 @@ void forward(const Tensor& x_RI, const Tensor& w_EOI, const Tensor& offsets, Ten
   check_same_type(x_RI, y_RO, "grouped_linear_forward");
   const GroupedShape shape = shape_of(offsets, w_EOI, x_RI.size(0));
   if (y_RO.numel() == 0) return;
+  if (is_one_by_one()) return experts_forward(x_RI, w_EOI, offsets, y_RO);
 #ifdef PRIMUS_HAS_CUTLASS
   if (fits_sm90(x_RI, w_EOI, y_RO)) {
     return with_scratch(
@@ -83,6 +89,7 @@ void dgrad(const Tensor& dy_RO, const Tensor& w_EOI, const Tensor& offsets, Tens
   check_same_type(dy_RO, dx_RI, "grouped_linear_dgrad");
   const GroupedShape shape = shape_of(offsets, w_EOI, dy_RO.size(0));
   if (dx_RI.numel() == 0) return;
+  if (is_one_by_one()) return experts_dgrad(dy_RO, w_EOI, offsets, dx_RI);
 #ifdef PRIMUS_HAS_CUTLASS
   if (fits_sm90(dy_RO, w_EOI, dx_RI)) {
     return with_scratch(
@@ -106,6 +113,7 @@ void wgrad(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offsets, Tenso
     launch_zero_empty_groups(shape, gpu::data<float>(main_grad_EOI), gpu::current_stream());
   }
   if (shape.rows == 0) return;
+  if (is_one_by_one()) return experts_wgrad(dy_RO, x_RI, offsets, main_grad_EOI, write);
 #ifdef PRIMUS_HAS_CUTLASS
   if (fits_sm90(dy_RO, x_RI, main_grad_EOI)) {
     return with_scratch(shape.experts, grouped_wgrad_scratch_sm90,
@@ -125,7 +133,7 @@ void wgrad_squares(const Tensor& dy_RO, const Tensor& x_RI, const Tensor& offset
                    Tensor& square_sum_1) {
 #ifdef PRIMUS_HAS_CUTLASS
   const GroupedShape shape = shape_of(offsets, main_grad_EOI, x_RI.size(0));
-  if (shape.rows > 0 && main_grad_EOI.numel() > 0 && fits_sm90(dy_RO, x_RI, main_grad_EOI)) {
+  if (!is_one_by_one() && shape.rows > 0 && main_grad_EOI.numel() > 0 && fits_sm90(dy_RO, x_RI, main_grad_EOI)) {
     launch_zero_empty_groups(shape, gpu::data<float>(main_grad_EOI), gpu::current_stream());
     const std::int64_t count = grouped_square_parts_sm90(shape);
     const Tensor parts = at::empty({count}, square_sum_1.options());

@@ -16,6 +16,7 @@ int attribute(cudaDeviceAttr name, int device) {
 }
 
 std::atomic<ops::Determinism> run_determinism{ops::Determinism::kAnyOrder};
+std::atomic<ops::KernelFamilies> run_families{ops::KernelFamilies{}};
 
 }  // namespace
 
@@ -25,6 +26,14 @@ ops::Determinism determinism() {
 
 void set_determinism(ops::Determinism determinism) {
   run_determinism = determinism;
+}
+
+ops::KernelFamilies kernel_families() {
+  return run_families;
+}
+
+void set_kernel_families(ops::KernelFamilies families) {
+  run_families = families;
 }
 
 const DeviceInfo& device_info() {

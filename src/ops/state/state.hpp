@@ -4,6 +4,7 @@
 // step would never shrink. fp16 and fp8 have one fp32 scale for kStateBlock elements, a power of two
 // that brings the block's largest magnitude near the type's. With state_code.hpp the only place that knows how state is
 // stored.
+#include "model/optimizer_spec.hpp"
 #include "ops/dtype.hpp"
 #include "ops/state/state_code.hpp"
 
@@ -18,8 +19,13 @@ struct StoredState {
   bool is_held() const { return values.defined(); }
 };
 
-/// Zeros for as many elements as `like` has, on its device. Second moments in a scaled type take kRoot.
-StoredState make_state(const Tensor& like, DType type, StateForm form = StateForm::kPlain);
+/// Zeros for as many elements as `like` has, on its device or where that reaches into the host's memory. Second moments
+/// in a scaled type take kRoot.
+StoredState make_state(const Tensor& like, DType type, StateForm form = StateForm::kPlain,
+                       model::StatePlace place = model::StatePlace::kDevice);
+
+/// Zeros of the shape of `like` at that place.
+Tensor state_zeros(const Tensor& like, at::IntArrayRef shape, at::ScalarType type, model::StatePlace place);
 
 /// Elements [begin, begin + count) in fp32 or, for fp64 state, fp64; `begin` is a multiple of kStateBlock.
 template <typename Acc>

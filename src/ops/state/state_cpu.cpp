@@ -1,4 +1,5 @@
 #include "model/optimizer_spec.hpp"
+#include "ops/host_memory.hpp"
 #include "ops/state/state.hpp"
 
 namespace primus::ops {
@@ -81,11 +82,14 @@ at::ScalarType accumulator_of(DType type) {
 
 }  // namespace
 
-StoredState make_state(const Tensor& like, DType type, StateForm form) {
-  StoredState state{type, form, at::zeros(like.sizes(), like.options().dtype(to_aten(type))), {}};
-  if (has_scales(type)) {
-    state.scale_B = at::zeros({(like.numel() + kBlock - 1) / kBlock}, like.options().dtype(at::kFloat));
-  }
+Tensor state_zeros(const Tensor& like, at::IntArrayRef shape, at::ScalarType type, model::StatePlace place) {
+  if (place == model::StatePlace::kHost) return host_zeros(shape, type, like.device());
+  return at::zeros(shape, like.options().dtype(type));
+}
+
+StoredState make_state(const Tensor& like, DType type, StateForm form, model::StatePlace place) {
+  StoredState state{type, form, state_zeros(like, like.sizes(), to_aten(type), place), {}};
+  if (has_scales(type)) state.scale_B = state_zeros(like, {(like.numel() + kBlock - 1) / kBlock}, at::kFloat, place);
   return state;
 }
 
@@ -167,6 +171,8 @@ void store_state(const Tensor& values, Rounding rounding, StoredState& state) {
     if (state.scale_B.defined()) state.scale_B.copy_(host.scale_B);
     return;
   }
+  // State on the host may belong to a parameter that is on a GPU.
+  if (!values.is_cpu()) return store_state(values.cpu(), rounding, state);
   for_each_state_range(values.numel(), [&](std::int64_t first, std::int64_t count) {
     dispatch_floating(values.scalar_type(), "store_state", [&](auto tag) {
       using Acc = acc_t<typename decltype(tag)::type>;

@@ -1,6 +1,7 @@
 #include "ops/adamw/adamw_arithmetic.hpp"
 #include "ops/adamw/halves.hpp"
 #include "ops/cuda_ops.hpp"
+#include "ops/host_memory.hpp"
 #include "ops/update/update.hpp"
 #include "ops/zone.hpp"
 
@@ -101,7 +102,7 @@ class Chunk {
 
 void check_update(UpdateRule rule, const Tensor& gradient, const UpdateState& state, const Tensor& weight) {
   const auto check = [&](const Tensor& x, const char* name) {
-    PRIMUS_CHECK(x.defined() && x.is_contiguous() && x.numel() == weight.numel() && x.device() == weight.device(),
+    PRIMUS_CHECK(x.defined() && x.is_contiguous() && x.numel() == weight.numel() && is_in_reach(x, weight.device()),
                  "stored_update: {} must be contiguous, of {} elements, on {}", name, weight.numel(),
                  weight.device().str());
   };

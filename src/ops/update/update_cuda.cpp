@@ -3,21 +3,20 @@
 #include "model/optimizer_spec.hpp"
 #include "ops/adamw/gate_tensors.hpp"
 #include "ops/cuda_table.hpp"
+#include "ops/gpu/host_memory.hpp"
 
 namespace primus::ops::cuda {
 namespace {
 
 void* address(const Tensor& x) {
-  if (!x.defined()) return nullptr;
-  PRIMUS_CHECK(x.is_cuda(), "stored_update: a tensor is on {}, the weight on the GPU", x.device().str());
-  return x.data_ptr();
+  return gpu::reachable_data<void>(x);
 }
 
 Stored stored_of(const StoredState& state) {
   const bool is_known = state.type == DType::kFloat32 || state.type == DType::kBFloat16 ||
                         state.type == DType::kFloat16 || state.type == DType::kFloat8;
   PRIMUS_CHECK(is_known, "optimizer state in {} on a GPU", name(state.type));
-  return {address(state.values), gpu::data<float>(state.scale_B), state.type, state.form};
+  return {address(state.values), gpu::reachable_data<float>(state.scale_B), state.type, state.form};
 }
 
 DType plain_type(const Tensor& x) {

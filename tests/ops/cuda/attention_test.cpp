@@ -14,51 +14,61 @@ struct Shape {
   std::int64_t batch, sequence, heads, groups, query_size, value_size;
 };
 
-class CudaAttentionTest : public CudaTestWithParam<Shape> {};
+class CudaAttentionTest : public CudaTestWithParam<Shape> {
+ protected:
+  static void match_the_reference() {
+    const auto [batch, sequence, heads, groups, query_size, value_size] = GetParam();
+    const double scale = 1.0 / std::sqrt(static_cast<double>(query_size));
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(c10::toString(type));
+      std::mt19937_64 generator(8);
+      const Tensor q = random_normal({batch, sequence, heads, query_size}, type, generator);
+      const Tensor k = random_normal({batch, sequence, groups, query_size}, type, generator);
+      const Tensor v = random_normal({batch, sequence, groups, value_size}, type, generator);
+      const Tensor dcontext = random_normal({batch, sequence, heads, value_size}, type, generator);
+      Tensor context64 = poisoned({batch, sequence, heads, value_size}, at::kDouble);
+      Tensor lse64 = poisoned({batch, heads, sequence}, at::kDouble);
+      ops::attention_forward(to64(q), to64(k), to64(v), {.scale = scale}, context64, lse64);
+
+      Tensor context = cuda_poisoned({batch, sequence, heads, value_size}, type);
+      Tensor lse = cuda_poisoned({batch, heads, sequence}, at::kFloat);
+      ops::attention_forward(to_cuda(q), to_cuda(k), to_cuda(v), {.scale = scale}, context, lse);
+      EXPECT_LE(relative_error(to64(context), context64), rounded_tolerance(type));
+      EXPECT_LE(relative_error(to64(lse), lse64), 1e-5);
+
+      // Backward of the same inputs: the rounded context and the LSE that forward left.
+      Tensor dq64 = poisoned({batch, sequence, heads, query_size}, at::kDouble);
+      Tensor dk64 = poisoned({batch, sequence, groups, query_size}, at::kDouble);
+      Tensor dv64 = poisoned({batch, sequence, groups, value_size}, at::kDouble);
+      ops::attention_backward(to64(dcontext), to64(q), to64(k), to64(v), context64, lse64, {.scale = scale}, dq64, dk64,
+                              dv64);
+      Tensor dq = cuda_poisoned({batch, sequence, heads, query_size}, type);
+      Tensor dk = cuda_poisoned({batch, sequence, groups, query_size}, type);
+      Tensor dv = cuda_poisoned({batch, sequence, groups, value_size}, type);
+      ops::attention_backward(to_cuda(dcontext), to_cuda(q), to_cuda(k), to_cuda(v), context, lse, {.scale = scale}, dq,
+                              dk, dv);
+      // Probabilities and their gradients are rounded to bf16 between the products.
+      const double tolerance = type == at::kFloat ? 1e-5 : 1e-2;
+      if (sequence == 1) {
+        // One score has no gradient: what is left is rounding.
+        EXPECT_LE(relative_error(to64(dq), at::zeros_like(dq64)), tolerance);
+        EXPECT_LE(relative_error(to64(dk), at::zeros_like(dk64)), tolerance);
+      } else {
+        EXPECT_LE(relative_error(to64(dq), dq64), tolerance);
+        EXPECT_LE(relative_error(to64(dk), dk64), tolerance);
+      }
+      EXPECT_LE(relative_error(to64(dv), dv64), tolerance);
+    }
+  }
+};
 
 TEST_P(CudaAttentionTest, MatchesTheReference) {
-  const auto [batch, sequence, heads, groups, query_size, value_size] = GetParam();
-  const double scale = 1.0 / std::sqrt(static_cast<double>(query_size));
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    SCOPED_TRACE(c10::toString(type));
-    std::mt19937_64 generator(8);
-    const Tensor q = random_normal({batch, sequence, heads, query_size}, type, generator);
-    const Tensor k = random_normal({batch, sequence, groups, query_size}, type, generator);
-    const Tensor v = random_normal({batch, sequence, groups, value_size}, type, generator);
-    const Tensor dcontext = random_normal({batch, sequence, heads, value_size}, type, generator);
-    Tensor context64 = poisoned({batch, sequence, heads, value_size}, at::kDouble);
-    Tensor lse64 = poisoned({batch, heads, sequence}, at::kDouble);
-    ops::attention_forward(to64(q), to64(k), to64(v), {.scale = scale}, context64, lse64);
+  match_the_reference();
+}
 
-    Tensor context = cuda_poisoned({batch, sequence, heads, value_size}, type);
-    Tensor lse = cuda_poisoned({batch, heads, sequence}, at::kFloat);
-    ops::attention_forward(to_cuda(q), to_cuda(k), to_cuda(v), {.scale = scale}, context, lse);
-    EXPECT_LE(relative_error(to64(context), context64), rounded_tolerance(type));
-    EXPECT_LE(relative_error(to64(lse), lse64), 1e-5);
-
-    // Backward of the same inputs: the rounded context and the LSE that forward left.
-    Tensor dq64 = poisoned({batch, sequence, heads, query_size}, at::kDouble);
-    Tensor dk64 = poisoned({batch, sequence, groups, query_size}, at::kDouble);
-    Tensor dv64 = poisoned({batch, sequence, groups, value_size}, at::kDouble);
-    ops::attention_backward(to64(dcontext), to64(q), to64(k), to64(v), context64, lse64, {.scale = scale}, dq64, dk64,
-                            dv64);
-    Tensor dq = cuda_poisoned({batch, sequence, heads, query_size}, type);
-    Tensor dk = cuda_poisoned({batch, sequence, groups, query_size}, type);
-    Tensor dv = cuda_poisoned({batch, sequence, groups, value_size}, type);
-    ops::attention_backward(to_cuda(dcontext), to_cuda(q), to_cuda(k), to_cuda(v), context, lse, {.scale = scale}, dq,
-                            dk, dv);
-    // Probabilities and their gradients are rounded to bf16 between the products.
-    const double tolerance = type == at::kFloat ? 1e-5 : 1e-2;
-    if (sequence == 1) {
-      // One score has no gradient: what is left is rounding.
-      EXPECT_LE(relative_error(to64(dq), at::zeros_like(dq64)), tolerance);
-      EXPECT_LE(relative_error(to64(dk), at::zeros_like(dk64)), tolerance);
-    } else {
-      EXPECT_LE(relative_error(to64(dq), dq64), tolerance);
-      EXPECT_LE(relative_error(to64(dk), dk64), tolerance);
-    }
-    EXPECT_LE(relative_error(to64(dv), dv64), tolerance);
-  }
+TEST_P(CudaAttentionTest, ThePlainPathMatchesIt) {
+  const WithKernels plain({.attention = ops::KernelFamilies::Attention::kPlain});
+  match_the_reference();
 }
 
 TEST_P(CudaAttentionTest, TakesViewsOfOneTensor) {

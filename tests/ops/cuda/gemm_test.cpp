@@ -139,55 +139,64 @@ class CudaGroupedTest : public CudaTestWithParam<Grouped> {
     EXPECT_NEAR(sums[0], 0.25 + squares, 1e-6 * (0.25 + squares));
     EXPECT_EQ(sums[0], sums[1]);
   }
+
+  void match_the_reference() {
+    const Grouped shape = GetParam();
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(c10::toString(type));
+      std::mt19937_64 generator(9);
+      const Tensor offsets = offsets_of(shape, generator);
+      const Tensor offsets_gpu = to_cuda(offsets);
+      // Rows past the last group are NaN: read, they would show.
+      const auto rows_of = [&](std::int64_t width) {
+        Tensor x = poisoned({shape.capacity, width}, type);
+        x.narrow(0, 0, shape.rows).copy_(random_normal({shape.rows, width}, type, generator));
+        return x;
+      };
+      const Tensor x = rows_of(shape.inputs);
+      const Tensor dy = rows_of(shape.outputs);
+      const Tensor w = random_normal({shape.experts, shape.outputs, shape.inputs}, type, generator);
+      const Tensor before = random_normal({shape.experts, shape.outputs, shape.inputs}, at::kFloat, generator);
+      Tensor y64 = poisoned({shape.capacity, shape.outputs}, at::kDouble);
+      Tensor dx64 = poisoned({shape.capacity, shape.inputs}, at::kDouble);
+      Tensor grad64 = to64(before).clone();
+      ops::grouped_linear_forward(to64(x), to64(w), offsets, y64);
+      ops::grouped_linear_dgrad(to64(dy), to64(w), offsets, dx64);
+      ops::grouped_linear_wgrad(to64(dy), to64(x), offsets, grad64);
+
+      Tensor y = strided_cuda(poisoned({shape.capacity, shape.outputs}, type), shape.extra);
+      Tensor dx = strided_cuda(poisoned({shape.capacity, shape.inputs}, type), shape.extra);
+      ops::grouped_linear_forward(strided_cuda(x, shape.extra), to_cuda(w), offsets_gpu, y);
+      ops::grouped_linear_dgrad(strided_cuda(dy, shape.extra), to_cuda(w), offsets_gpu, dx);
+      check_rows(y, y64, type);
+      check_rows(dx, dx64, type);
+      Tensor grad = to_cuda(before).clone();
+      ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, grad);
+      EXPECT_LE(relative_error(to64(grad), grad64), 1e-5);
+      Tensor again = to_cuda(before).clone();
+      ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, again);
+      EXPECT_TRUE(at::equal(again.cpu(), grad.cpu()));
+      Tensor overwritten = to_cuda(poisoned({shape.experts, shape.outputs, shape.inputs}, at::kFloat));
+      ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, overwritten,
+                                Write::kOverwrite);
+      EXPECT_LE(relative_error(to64(overwritten), grad64.sub(to64(before))), 1e-5);
+      check_squares(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, overwritten);
+      for (std::int64_t e = 0; e < shape.experts; ++e) {
+        if (offsets[e].item<int>() != offsets[e + 1].item<int>()) continue;
+        EXPECT_TRUE(at::equal(grad[e].cpu(), before[e])) << "expert " << e << " has no rows";
+        EXPECT_TRUE(overwritten[e].eq(0.0).all().item<bool>()) << "expert " << e << " has no rows";
+      }
+    }
+  }
 };
 
 TEST_P(CudaGroupedTest, MatchesTheReference) {
-  const Grouped shape = GetParam();
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    SCOPED_TRACE(c10::toString(type));
-    std::mt19937_64 generator(9);
-    const Tensor offsets = offsets_of(shape, generator);
-    const Tensor offsets_gpu = to_cuda(offsets);
-    // Rows past the last group are NaN: read, they would show.
-    const auto rows_of = [&](std::int64_t width) {
-      Tensor x = poisoned({shape.capacity, width}, type);
-      x.narrow(0, 0, shape.rows).copy_(random_normal({shape.rows, width}, type, generator));
-      return x;
-    };
-    const Tensor x = rows_of(shape.inputs);
-    const Tensor dy = rows_of(shape.outputs);
-    const Tensor w = random_normal({shape.experts, shape.outputs, shape.inputs}, type, generator);
-    const Tensor before = random_normal({shape.experts, shape.outputs, shape.inputs}, at::kFloat, generator);
-    Tensor y64 = poisoned({shape.capacity, shape.outputs}, at::kDouble);
-    Tensor dx64 = poisoned({shape.capacity, shape.inputs}, at::kDouble);
-    Tensor grad64 = to64(before).clone();
-    ops::grouped_linear_forward(to64(x), to64(w), offsets, y64);
-    ops::grouped_linear_dgrad(to64(dy), to64(w), offsets, dx64);
-    ops::grouped_linear_wgrad(to64(dy), to64(x), offsets, grad64);
+  match_the_reference();
+}
 
-    Tensor y = strided_cuda(poisoned({shape.capacity, shape.outputs}, type), shape.extra);
-    Tensor dx = strided_cuda(poisoned({shape.capacity, shape.inputs}, type), shape.extra);
-    ops::grouped_linear_forward(strided_cuda(x, shape.extra), to_cuda(w), offsets_gpu, y);
-    ops::grouped_linear_dgrad(strided_cuda(dy, shape.extra), to_cuda(w), offsets_gpu, dx);
-    check_rows(y, y64, type);
-    check_rows(dx, dx64, type);
-    Tensor grad = to_cuda(before).clone();
-    ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, grad);
-    EXPECT_LE(relative_error(to64(grad), grad64), 1e-5);
-    Tensor again = to_cuda(before).clone();
-    ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, again);
-    EXPECT_TRUE(at::equal(again.cpu(), grad.cpu()));
-    Tensor overwritten = to_cuda(poisoned({shape.experts, shape.outputs, shape.inputs}, at::kFloat));
-    ops::grouped_linear_wgrad(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, overwritten,
-                              Write::kOverwrite);
-    EXPECT_LE(relative_error(to64(overwritten), grad64.sub(to64(before))), 1e-5);
-    check_squares(strided_cuda(dy, shape.extra), strided_cuda(x, shape.extra), offsets_gpu, overwritten);
-    for (std::int64_t e = 0; e < shape.experts; ++e) {
-      if (offsets[e].item<int>() != offsets[e + 1].item<int>()) continue;
-      EXPECT_TRUE(at::equal(grad[e].cpu(), before[e])) << "expert " << e << " has no rows";
-      EXPECT_TRUE(overwritten[e].eq(0.0).all().item<bool>()) << "expert " << e << " has no rows";
-    }
-  }
+TEST_P(CudaGroupedTest, OneByOneMatchesIt) {
+  const WithKernels one_by_one({.experts = ops::KernelFamilies::Experts::kOneByOne});
+  match_the_reference();
 }
 
 INSTANTIATE_TEST_SUITE_P(
