@@ -179,6 +179,12 @@ Json merged(const Json& source, Json fields) {
 struct Attempt {
   Json json;
   std::vector<Problem> problems;
+  /// kNoModel: what was written is no config of the architecture, so nothing is known of further differences.
+  enum class Outcome { kDescribed, kNoModel } outcome = Outcome::kDescribed;
+
+  bool is_better_than(const Attempt& other) const {
+    return std::pair(outcome, problems.size()) < std::pair(other.outcome, other.problems.size());
+  }
 };
 
 Attempt attempt(const Experiment& experiment, const ArchitectureRow& row, const std::optional<Json>& source,
@@ -192,6 +198,7 @@ Attempt attempt(const Experiment& experiment, const ArchitectureRow& row, const 
     made.problems = differences(experiment, parse(made.json, file), file);
   } catch (const ConfigError& error) {
     made.problems = error.problems();
+    made.outcome = Attempt::Outcome::kNoModel;
   }
   return made;
 }
@@ -201,7 +208,7 @@ Attempt best_attempt(const Experiment& experiment, const std::string& file, Arch
   std::optional<Attempt> best;
   for (const ArchitectureRow& row : architectures()) {
     Attempt made = attempt(experiment, row, std::nullopt, file);
-    if (best && best->problems.size() <= made.problems.size()) continue;
+    if (best && !made.is_better_than(*best)) continue;
     best = std::move(made);
     chosen = row.id;
   }

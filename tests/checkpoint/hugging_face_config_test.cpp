@@ -186,6 +186,8 @@ TEST(HuggingFaceConfig, WhatNoConfigCanSayIsNamed) {
       {"moe_router_topk_scaling_factor", {2.5}, "moe_router_topk_scaling_factor"},
       {"add_qkv_bias", {true}, "add_qkv_bias"},
       {"mtp_num_layers", {std::int64_t{1}}, "mtp_num_layers"},
+      {"hc_mult", {std::int64_t{4}}, "hc_mult: cannot be said"},
+      {"enable_mhc_connections", {true}, "enable_mhc_connections: cannot be said"},
   };
   for (const auto& [key, value, expected] : cases) {
     config::Experiment experiment = imported(kMixtral);
@@ -194,6 +196,15 @@ TEST(HuggingFaceConfig, WhatNoConfigCanSayIsNamed) {
         [&] { write_hugging_face_config(experiment, Json::parse(kMixtral), DType::kFloat32, "experiment.json"); });
     EXPECT_NE(message.find(expected), std::string::npos) << message;
   }
+}
+
+// Without a source the architecture is chosen that can say most, not one that the sizes make no model of.
+TEST(HuggingFaceConfig, WithoutASourceWhatNoConfigCanSayIsNamedToo) {
+  config::Experiment experiment = imported(kMixtral);
+  experiment.set("hc_mult", {std::int64_t{4}}, {});
+  const std::string message = data::user_error(
+      [&] { write_hugging_face_config(experiment, std::nullopt, DType::kFloat32, "experiment.json"); });
+  EXPECT_NE(message.find("hc_mult: cannot be said in a config.json of mixtral"), std::string::npos) << message;
 }
 
 TEST(HuggingFaceConfig, ConfigsThatAreRefused) {
