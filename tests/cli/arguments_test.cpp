@@ -300,7 +300,7 @@ TEST(DryRun, OfTheDeepDivesCommand) {
         "  use_turbo_deepep = true: ", "-> moe_shared_expert_overlap: true -> false",
         "-> moe_token_dispatcher_type: ", "  turbo_sync_free_moe_stage = 1: ", "-> moe_permute_fusion: false (",
         "-> moe_use_fused_router_with_aux_score: false (", "manual_gc, manual_gc_interval: there is no Python runtime",
-        "ENABLE_NUMA_BINDING=1: no effect: ", "HSA_KERNARG_POOL_SIZE=12582912: passed on",
+        "ENABLE_NUMA_BINDING=1: where it is 1, a GPU's worker", "HSA_KERNARG_POOL_SIZE=12582912: passed on",
         "768 sequences = 12 micro x 8 data ranks x 8 accumulated", "planned (a real train refuses these)"}) {
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.out;
   }

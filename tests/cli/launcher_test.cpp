@@ -274,9 +274,9 @@ TEST_F(Launcher, EnvironmentIsExplained) {
                        {"HF_TOKEN", "secret-text"}});
   const ProgramResult result = train({"--dry-run"});
   EXPECT_EQ(result.code, 0) << result.err;
-  expect_holds(result.out,
-               {"ENABLE_NUMA_BINDING=1: no effect: ", "HSA_KERNARG_POOL_SIZE=12582912: passed on to the workers",
-                "USING_UEP=1: ", "PRIMUS_TURBO_MOE_DISPATCH_COMBINE_BACKEND=DEEP_EP", "HF_TOKEN=(hidden)"});
+  expect_holds(result.out, {"ENABLE_NUMA_BINDING=1: where it is 1, a GPU's worker",
+                            "HSA_KERNARG_POOL_SIZE=12582912: passed on to the workers",
+                            "USING_UEP=1: ", "PRIMUS_TURBO_MOE_DISPATCH_COMBINE_BACKEND=DEEP_EP", "HF_TOKEN=(hidden)"});
   EXPECT_EQ(result.out.find("secret-text"), std::string::npos);
 }
 
