@@ -243,10 +243,11 @@ constexpr Row kRows[] = {
     {"disable_mlflow=false",
      "mlflow_run_name mlflow_experiment_name mlflow_upload_traces mlflow_upload_logs "
      "mlflow_upload_performance_metrics"},
-    {"profile",
-     "use_pytorch_profiler profile_ranks profile_step_start profile_step_end disable_profiler_activity_cpu "
-     "torch_profiler_record_shapes torch_profiler_use_gzip record_shapes "
+    {"profile", "use_pytorch_profiler profile_ranks profile_step_start profile_step_end"},
+    {"profile&use_pytorch_profiler",
+     "disable_profiler_activity_cpu torch_profiler_record_shapes torch_profiler_use_gzip "
      "pytorch_profiler_collect_chakra"},
+    {"profile&use_pytorch_profiler=false", "record_shapes"},
     {"record_memory_history", "memory_snapshot_path"},
 };
 

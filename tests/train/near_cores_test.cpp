@@ -67,11 +67,11 @@ TEST_F(NearCores, ThreadsOfNowAndLaterRunThere) {
   std::vector<int> of_a_thread;
   std::thread([&] {
     EXPECT_EQ(bind(std::to_string(core)), "bound to the 1 cores near the GPU at 0000:19:00.0");
+    EXPECT_EQ(at::get_num_threads(), 1);  // of those that this thread asks for help
     std::thread([&] { of_a_thread = allowed(); }).join();
   }).join();
   EXPECT_EQ(of_a_thread, std::vector<int>{core}) << "a thread that was made later";
   EXPECT_EQ(allowed(), std::vector<int>{core}) << "a thread that was there";
-  EXPECT_EQ(at::get_num_threads(), 1);
 }
 
 TEST_F(NearCores, WhatIsNotKnownOrNotAllowedBindsNothing) {

@@ -211,6 +211,8 @@ const std::map<std::string_view, std::string_view> kAskForNothing = {
     {"--experimental_attention_variant=gated_delta_net", "the other name of gdn"},
     {"--model_type=kimi_k3", "latent attention with norms beside delta attention already"},
     {"--max_position_embeddings", "a bound on seq_length where positions are no table"},
+    {"--attention_backend=flash", "what auto takes"},
+    {"--attention_backend=fused", "likewise"},
     {"--optimizer_cpu_offload", "a run on the CPU has its state there"},
     {"--moe_token_dispatcher_type", "nothing travels on one process"},
     {"--decrease_batch_size_if_needed", "the batch divides"},
