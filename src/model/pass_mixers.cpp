@@ -40,6 +40,69 @@ class ShortConvolutionPass final : public PassSublayer {
   }
 };
 
+/// This rank's part of a layer with a delta rule.
+struct DeltaShape {
+  std::int64_t tokens, projected_width, heads, head_width;
+  DeltaShape(const PassSaved& saved, int projected, int context)
+      : tokens(saved.declared(projected).shape.at(0)),
+        projected_width(saved.declared(projected).shape.at(1)),
+        heads(saved.declared(context).shape.at(1)),
+        head_width(saved.declared(context).shape.at(2)) {}
+  std::int64_t context_width() const { return heads * head_width; }
+  std::int64_t key_heads(const GatedDeltaSpec& sizes) const {
+    return heads * sizes.num_key_heads / sizes.num_value_heads;
+  }
+  /// Queries, keys and values, as the convolution mixes them.
+  std::int64_t mixed_width(const GatedDeltaSpec& sizes) const {
+    return 2 * key_heads(sizes) * sizes.key_head_dim + context_width();
+  }
+};
+
+/// nn/delta_core.cpp: the rule, and what it reads beside the projection.
+class PassDelta {
+ public:
+  /// `decay_width`: decays of a head's state.
+  PassDelta(const PassContext& pass, const GatedDeltaSpec& sizes, const DeltaShape& shape, std::int64_t decay_width,
+            std::int64_t chunk_size)
+      : pass_(pass),
+        num_decays_(shape.heads * decay_width),
+        tokens_(shape.tokens),
+        sizes_{.batch = pass.batch.num_sequences,
+               .sequence = pass.batch.seq_length / pass.sharding.context,
+               .key_heads = shape.key_heads(sizes),
+               .value_heads = shape.heads,
+               .key_size = sizes.key_head_dim,
+               .value_size = shape.head_width,
+               .decay_width = decay_width,
+               .chunk_size = chunk_size} {
+    const std::int64_t numbers = tokens_ * shape.heads;
+    mixed_TC_ = pass.ledger.tensor(tokens_ * shape.mixed_width(sizes), pass.activations());
+    log_decay_ = pass.ledger.tensor(tokens_ * num_decays_, pass.policy.statistics);
+    PassTensor widened;
+    if (pass.activations() != pass.policy.statistics) widened = pass.ledger.tensor(numbers, pass.policy.statistics);
+    beta_TA_ = pass.ledger.tensor(numbers, pass.policy.statistics);
+  }
+
+  void forward() const { pass_.ledger.scratch(pass_.scratch.delta_rule_forward(sizes_, pass_.policy.statistics)); }
+
+  /// What it holds until its caller is done with the rule's inputs.
+  std::vector<PassTensor> backward() const {
+    std::vector<PassTensor> gradients = {pass_.ledger.like(mixed_TC_), pass_.ledger.like(log_decay_),
+                                         pass_.ledger.like(beta_TA_)};
+    pass_.ledger.scratch(pass_.scratch.delta_rule_backward(sizes_, pass_.policy.statistics));
+    return gradients;
+  }
+  void input_backward() const {
+    pass_.ledger.scratch(pass_.scratch.decay_gate_backward(tokens_, num_decays_, pass_.policy.statistics));
+  }
+
+ private:
+  const PassContext& pass_;
+  std::int64_t num_decays_, tokens_;
+  DeltaSizes sizes_;
+  PassTensor mixed_TC_, log_decay_, beta_TA_;
+};
+
 class GatedDeltaPass final : public PassSublayer {
  public:
   explicit GatedDeltaPass(const ModelSpec& spec) : delta_(spec.gated_delta) {}
@@ -48,7 +111,7 @@ class GatedDeltaPass final : public PassSublayer {
     project(pass, saved);
     attend(pass, saved);
     const PassTensor gated = pass.ledger.like(saved.at(Slot::kContext));
-    const Sizes sizes(saved);
+    const DeltaShape sizes = shape(saved);
     pass.product_forward(sizes.tokens, sizes.context_width(), pass.spec.hidden_size);
   }
 
@@ -58,7 +121,7 @@ class GatedDeltaPass final : public PassSublayer {
   }
 
   void backward(const PassContext& pass, const PassTensor&, const PassTensor&, PassSaved& saved) const override {
-    const Sizes sizes(saved);
+    const DeltaShape sizes = shape(saved);
     const PassTensor context = saved.at(Slot::kContext);
     const PassTensor projected = saved.at(Slot::kProjected);
     const PassTensor gated = pass.ledger.like(context);
@@ -75,63 +138,25 @@ class GatedDeltaPass final : public PassSublayer {
  private:
   using Slot = GatedDeltaSlot;
 
-  /// This rank's.
-  struct Sizes {
-    std::int64_t tokens, projected_width, heads, head_width;
-    explicit Sizes(const PassSaved& saved)
-        : tokens(saved.declared(Slot::kProjected).shape.at(0)),
-          projected_width(saved.declared(Slot::kProjected).shape.at(1)),
-          heads(saved.declared(Slot::kContext).shape.at(1)),
-          head_width(saved.declared(Slot::kContext).shape.at(2)) {}
-    std::int64_t context_width() const { return heads * head_width; }
-    std::int64_t mixed_width() const { return projected_width - context_width() - 2 * heads; }
-  };
-
-  /// What the delta rule reads, beside the projection.
-  struct Rule {
-    PassTensor mixed_TC, log_decay_TA, beta_TA;
-  };
-
-  DeltaSizes rule_sizes(const PassContext& pass, const Sizes& sizes) const {
-    return {.batch = pass.batch.num_sequences,
-            .sequence = pass.batch.seq_length / pass.sharding.context,
-            .key_heads = sizes.heads * delta_.num_key_heads / delta_.num_value_heads,
-            .value_heads = sizes.heads,
-            .key_size = delta_.key_head_dim,
-            .value_size = sizes.head_width};
-  }
+  static constexpr std::int64_t kChunk = DeltaSizes{}.chunk_size;
+  static DeltaShape shape(const PassSaved& saved) { return {saved, Slot::kProjected, Slot::kContext}; }
 
   static void project(const PassContext& pass, PassSaved& saved) {
     saved.allocate(Slot::kProjected);
-    const Sizes sizes(saved);
+    const DeltaShape sizes = shape(saved);
     pass.product_forward(sizes.tokens, pass.spec.hidden_size, sizes.projected_width);
   }
 
-  static Rule rule(const PassContext& pass, const Sizes& sizes) {
-    const std::int64_t numbers = sizes.tokens * sizes.heads;
-    Rule rule;
-    rule.mixed_TC = pass.ledger.tensor(sizes.tokens * sizes.mixed_width(), pass.activations());
-    rule.log_decay_TA = pass.ledger.tensor(numbers, pass.policy.statistics);
-    PassTensor widened;
-    if (pass.activations() != pass.policy.statistics) widened = pass.ledger.tensor(numbers, pass.policy.statistics);
-    rule.beta_TA = pass.ledger.tensor(numbers, pass.policy.statistics);
-    return rule;
-  }
-
   void attend(const PassContext& pass, PassSaved& saved) const {
-    const Sizes sizes(saved);
-    const Rule in = rule(pass, sizes);
+    const PassDelta rule(pass, delta_, shape(saved), 1, kChunk);
     saved.allocate(Slot::kContext);
-    pass.ledger.scratch(pass.scratch.delta_rule_forward(rule_sizes(pass, sizes), pass.policy.statistics));
+    rule.forward();
   }
 
-  void rule_backward(const PassContext& pass, const Sizes& sizes) const {
-    const Rule in = rule(pass, sizes);
-    const PassTensor dmixed_TC = pass.ledger.like(in.mixed_TC);
-    const PassTensor dlog_decay_TA = pass.ledger.like(in.log_decay_TA);
-    const PassTensor dbeta_TA = pass.ledger.like(in.beta_TA);
-    pass.ledger.scratch(pass.scratch.delta_rule_backward(rule_sizes(pass, sizes), pass.policy.statistics));
-    pass.ledger.scratch(pass.scratch.decay_gate_backward(sizes.tokens, sizes.heads, pass.policy.statistics));
+  void rule_backward(const PassContext& pass, const DeltaShape& sizes) const {
+    const PassDelta rule(pass, delta_, sizes, 1, kChunk);
+    const std::vector<PassTensor> gradients = rule.backward();
+    rule.input_backward();
   }
 
   const GatedDeltaSpec& delta_;
@@ -144,7 +169,7 @@ class KimiDeltaPass final : public PassSublayer {
   void forward(const PassContext& pass, const PassTensor&, PassSaved& saved, PassMode) const override {
     project(pass, saved);
     attend(pass, saved);
-    const Sizes sizes(saved);
+    const DeltaShape sizes = shape(saved);
     const PassTensor gate = low_rank_gate(pass, sizes);
     const PassTensor gated = pass.ledger.like(saved.at(Slot::kContext));
     pass.product_forward(sizes.tokens, sizes.context_width(), pass.spec.hidden_size);
@@ -156,7 +181,7 @@ class KimiDeltaPass final : public PassSublayer {
   }
 
   void backward(const PassContext& pass, const PassTensor&, const PassTensor&, PassSaved& saved) const override {
-    const Sizes sizes(saved);
+    const DeltaShape sizes = shape(saved);
     const PassTensor context = saved.at(Slot::kContext);
     const PassTensor projected = saved.at(Slot::kProjected);
     const PassTensor low = saved.at(Slot::kLowRank);
@@ -173,49 +198,28 @@ class KimiDeltaPass final : public PassSublayer {
     const PassTensor ddecay = rule_backward(pass, sizes);
     saved.release_all();
     dcontext.reset();
-    backward_products(pass, sizes);
+    backward_products(pass, sizes, low_rank_width(saved));
   }
 
  private:
   using Slot = KimiDeltaSlot;
 
-  /// This rank's.
-  struct Sizes {
-    std::int64_t tokens, projected_width, low_rank_width, heads, head_width;
-    explicit Sizes(const PassSaved& saved)
-        : tokens(saved.declared(Slot::kProjected).shape.at(0)),
-          projected_width(saved.declared(Slot::kProjected).shape.at(1)),
-          low_rank_width(saved.declared(Slot::kLowRank).shape.at(1)),
-          heads(saved.declared(Slot::kContext).shape.at(1)),
-          head_width(saved.declared(Slot::kContext).shape.at(2)) {}
-    std::int64_t context_width() const { return heads * head_width; }
-  };
-
-  std::int64_t key_heads(const Sizes& sizes) const {
-    return sizes.heads * delta_.heads.num_key_heads / delta_.heads.num_value_heads;
-  }
-  std::int64_t decay_width(const Sizes& sizes) const { return sizes.heads * delta_.heads.key_head_dim; }
-
-  DeltaSizes rule_sizes(const PassContext& pass, const Sizes& sizes) const {
-    return {.batch = pass.batch.num_sequences,
-            .sequence = pass.batch.seq_length / pass.sharding.context,
-            .key_heads = key_heads(sizes),
-            .value_heads = sizes.heads,
-            .key_size = delta_.heads.key_head_dim,
-            .value_size = sizes.head_width,
-            .decay_width = delta_.heads.key_head_dim,
-            .chunk_size = delta_.chunk_size};
+  static DeltaShape shape(const PassSaved& saved) { return {saved, Slot::kProjected, Slot::kContext}; }
+  static std::int64_t low_rank_width(const PassSaved& saved) { return saved.declared(Slot::kLowRank).shape.at(1); }
+  std::int64_t decay_width(const DeltaShape& sizes) const { return sizes.heads * delta_.heads.key_head_dim; }
+  PassDelta rule(const PassContext& pass, const DeltaShape& sizes) const {
+    return {pass, delta_.heads, sizes, delta_.heads.key_head_dim, delta_.chunk_size};
   }
 
   static void project(const PassContext& pass, PassSaved& saved) {
     saved.allocate(Slot::kProjected);
     saved.allocate(Slot::kLowRank);
-    const Sizes sizes(saved);
+    const DeltaShape sizes = shape(saved);
     pass.product_forward(sizes.tokens, pass.spec.hidden_size, sizes.projected_width);
-    pass.product_forward(sizes.tokens, pass.spec.hidden_size, sizes.low_rank_width);
+    pass.product_forward(sizes.tokens, pass.spec.hidden_size, low_rank_width(saved));
   }
 
-  PassTensor low_rank_gate(const PassContext& pass, const Sizes& sizes) const {
+  PassTensor low_rank_gate(const PassContext& pass, const DeltaShape& sizes) const {
     if (!delta_.has_low_rank_gate()) return {};
     PassTensor gate = pass.ledger.tensor(sizes.tokens * sizes.context_width(), pass.activations());
     pass.product_forward(sizes.tokens, delta_.rank(), sizes.context_width());
@@ -223,55 +227,35 @@ class KimiDeltaPass final : public PassSublayer {
   }
 
   /// What decays are made of.
-  PassTensor decays(const PassContext& pass, const Sizes& sizes) const {
+  PassTensor decays(const PassContext& pass, const DeltaShape& sizes) const {
     PassTensor decay = pass.ledger.tensor(sizes.tokens * decay_width(sizes), pass.activations());
     pass.product_forward(sizes.tokens, delta_.rank(), decay_width(sizes));
     return decay;
   }
 
-  /// What the delta rule reads, beside the projection.
-  struct Rule {
-    PassTensor mixed_TC, log_decay_TAK, beta_TA;
-  };
-
-  Rule rule(const PassContext& pass, const Sizes& sizes) const {
-    const std::int64_t numbers = sizes.tokens * sizes.heads;
-    const std::int64_t mixed_width = 2 * key_heads(sizes) * delta_.heads.key_head_dim + sizes.context_width();
-    Rule rule;
-    rule.mixed_TC = pass.ledger.tensor(sizes.tokens * mixed_width, pass.activations());
-    rule.log_decay_TAK = pass.ledger.tensor(sizes.tokens * decay_width(sizes), pass.policy.statistics);
-    PassTensor widened;
-    if (pass.activations() != pass.policy.statistics) widened = pass.ledger.tensor(numbers, pass.policy.statistics);
-    rule.beta_TA = pass.ledger.tensor(numbers, pass.policy.statistics);
-    return rule;
-  }
-
   void attend(const PassContext& pass, PassSaved& saved) const {
-    const Sizes sizes(saved);
+    const DeltaShape sizes = shape(saved);
     PassTensor decay = decays(pass, sizes);
-    const Rule in = rule(pass, sizes);
+    const PassDelta rule = this->rule(pass, sizes);
     decay.reset();
     saved.allocate(Slot::kContext);
-    pass.ledger.scratch(pass.scratch.delta_rule_forward(rule_sizes(pass, sizes), pass.policy.statistics));
+    rule.forward();
   }
 
-  PassTensor rule_backward(const PassContext& pass, const Sizes& sizes) const {
+  PassTensor rule_backward(const PassContext& pass, const DeltaShape& sizes) const {
     const PassTensor decay = decays(pass, sizes);
-    const Rule in = rule(pass, sizes);
-    const PassTensor dmixed_TC = pass.ledger.like(in.mixed_TC);
-    const PassTensor dlog_decay_TAK = pass.ledger.like(in.log_decay_TAK);
-    const PassTensor dbeta_TA = pass.ledger.like(in.beta_TA);
-    pass.ledger.scratch(pass.scratch.delta_rule_backward(rule_sizes(pass, sizes), pass.policy.statistics));
+    const PassDelta rule = this->rule(pass, sizes);
+    const std::vector<PassTensor> gradients = rule.backward();
     PassTensor ddecay = pass.ledger.like(decay);
-    pass.ledger.scratch(pass.scratch.decay_gate_backward(sizes.tokens, decay_width(sizes), pass.policy.statistics));
+    rule.input_backward();
     return ddecay;
   }
 
-  void backward_products(const PassContext& pass, const Sizes& sizes) const {
+  void backward_products(const PassContext& pass, const DeltaShape& sizes, std::int64_t low_rank_width) const {
     const std::int64_t hidden = pass.spec.hidden_size;
     pass.product_backward(sizes.tokens, sizes.context_width(), hidden);
     pass.product_backward(sizes.tokens, hidden, sizes.projected_width);
-    pass.product_backward(sizes.tokens, hidden, sizes.low_rank_width);
+    pass.product_backward(sizes.tokens, hidden, low_rank_width);
     pass.product_backward(sizes.tokens, delta_.rank(), decay_width(sizes));
     if (delta_.has_low_rank_gate()) pass.product_backward(sizes.tokens, delta_.rank(), sizes.context_width());
   }

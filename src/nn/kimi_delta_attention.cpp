@@ -1,37 +1,25 @@
 #include "nn/kimi_delta_attention.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/sigmoid_backward.h>
-
 #include "nn/weight_gradients.hpp"
 #include "ops/gemm/gemm.hpp"
 
-// Legend: T tokens, H hidden, G key heads of size K, A value heads of size V, C = 2·G·K + A·V, R rank.
+// Legend: T tokens, H hidden, A value heads of size V, R rank, C and K as in nn/delta_core.hpp.
 namespace primus::nn {
 
 using Slot = model::KimiDeltaSlot;
 
-namespace {
-
-Parameter& parameter(ParameterStore& parameters, int layer, const char* part) {
-  return parameters.get(fmt::format("decoder.layers.{}.self_attention.{}", layer, part));
-}
-
-}  // namespace
-
 KimiDeltaAttention::KimiDeltaAttention(const model::ModelSpec& spec, int layer, ParameterStore& parameters)
     : delta_(spec.kimi_delta),
-      epsilon_(spec.norm_epsilon),
-      in_(parameter(parameters, layer, "in_proj.weight")),
-      low_rank_(parameter(parameters, layer, "low_rank_proj.weight")),
-      decay_(parameter(parameters, layer, "decay_proj.weight")),
-      conv_(parameter(parameters, layer, "conv1d.weight")),
-      dt_bias_(parameter(parameters, layer, "dt_bias")),
-      a_log_(parameter(parameters, layer, "A_log")),
-      norm_(parameter(parameters, layer, "out_norm.weight")),
-      out_(parameter(parameters, layer, "out_proj.weight")) {
-  if (delta_.has_low_rank_gate()) gate_ = &parameter(parameters, layer, "gate_proj.weight");
+      in_(mixer_parameter(parameters, layer, "in_proj.weight")),
+      low_rank_(mixer_parameter(parameters, layer, "low_rank_proj.weight")),
+      decay_(mixer_parameter(parameters, layer, "decay_proj.weight")),
+      core_(delta_.heads, spec.norm_epsilon,
+            {.gate = ops::NormGate::kSigmoid,
+             .decays = DeltaVariant::Decays::kOneARow,
+             .lowest_decay = delta_.lowest_decay,
+             .chunk_size = delta_.chunk_size},
+            layer, parameters) {
+  if (delta_.has_low_rank_gate()) gate_ = &mixer_parameter(parameters, layer, "gate_proj.weight");
 }
 
 KimiDeltaAttention::Parts KimiDeltaAttention::parts(const Tensor& projected, const Tensor& low_rank) const {
@@ -52,30 +40,17 @@ KimiDeltaAttention::Parts KimiDeltaAttention::parts(const Tensor& projected, con
   return result;
 }
 
-KimiDeltaAttention::Heads KimiDeltaAttention::heads(const Tensor& mixed_TC) const {
-  const model::GatedDeltaSpec& sizes = delta_.heads;
-  const auto part = [&](std::int64_t first, std::int64_t num_heads, std::int64_t size) {
-    return mixed_TC.narrow(1, first, num_heads * size).unflatten(1, {num_heads, size});
-  };
-  return {part(0, sizes.num_key_heads, sizes.key_head_dim),
-          part(sizes.key_width(), sizes.num_key_heads, sizes.key_head_dim),
-          part(2 * sizes.key_width(), sizes.num_value_heads, sizes.value_head_dim)};
-}
-
-ops::ShortConv KimiDeltaAttention::convolution(const StepContext& step) const {
-  return {
-      .weight_C1K = conv_.weight, .bias_C = {}, .seq_length = step.batch.seq_length, .first_key_BS = step.first_key_BS};
-}
-
 void KimiDeltaAttention::project(const Tensor& x_TH, Saved& saved) const {
   ops::linear_forward(x_TH, in_.weight, saved.allocate(Slot::kProjected));
   ops::linear_forward(x_TH, low_rank_.weight, saved.allocate(Slot::kLowRank));
 }
 
-Tensor KimiDeltaAttention::decays(const Parts& in) const {
+DeltaCore::Input KimiDeltaAttention::rule_input(const Parts& in) const {
   Tensor decay = workspace({in.low_decay_TR.size(0), delta_.decay_width()}, in.low_decay_TR);
   ops::linear_forward(in.low_decay_TR, decay_.weight, decay);
-  return decay.unflatten(1, {delta_.heads.num_value_heads, delta_.heads.key_head_dim});
+  return {.mixed_TC = in.mixed_TC,
+          .decay_TAK = decay.unflatten(1, {delta_.heads.num_value_heads, delta_.heads.key_head_dim}),
+          .write_TA = in.write_TA};
 }
 
 Tensor KimiDeltaAttention::output_gate(const Parts& in) const {
@@ -85,37 +60,16 @@ Tensor KimiDeltaAttention::output_gate(const Parts& in) const {
   return gate.unflatten(1, {delta_.heads.num_value_heads, delta_.heads.value_head_dim});
 }
 
-ops::DeltaRule KimiDeltaAttention::rule(const Parts& in, const Tensor& decay_TAK, const StepContext& step) const {
-  const at::ScalarType wide = ops::accumulator_type(in.mixed_TC.scalar_type());
-  Tensor mixed_TC = at::empty(in.mixed_TC.sizes(), in.mixed_TC.options());
-  ops::silu_conv_forward(in.mixed_TC, convolution(step), mixed_TC);
-  Tensor log_decay = at::empty(decay_TAK.sizes(), decay_TAK.options().dtype(wide));
-  ops::decay_gate_forward(decay_TAK, decay_gate(), log_decay);
-  const Heads mixed = heads(mixed_TC);
-  return {.q_TGK = mixed.q_TGK,
-          .k_TGK = mixed.k_TGK,
-          .v_TAV = mixed.v_TAV,
-          .log_decay = log_decay,
-          .beta_TA = in.write_TA.to(wide).sigmoid().contiguous(),
-          .seq_length = step.batch.seq_length,
-          .first_key_BS = step.first_key_BS,
-          .chunk_size = delta_.chunk_size};
-}
-
 void KimiDeltaAttention::attend(Saved& saved, const StepContext& step) const {
-  const Parts in = parts(saved.at(Slot::kProjected), saved.at(Slot::kLowRank));
-  const ops::DeltaRule rule_in = rule(in, decays(in), step);
-  ops::delta_rule_forward(rule_in, saved.allocate(Slot::kContext));
+  const ops::DeltaRule rule = core_.rule(rule_input(parts(saved.at(Slot::kProjected), saved.at(Slot::kLowRank))), step);
+  ops::delta_rule_forward(rule, saved.allocate(Slot::kContext));
 }
 
 void KimiDeltaAttention::forward(const Tensor& x_TH, Saved& saved, const StepContext& step, Tensor& residual_TH) {
   project(x_TH, saved);
   attend(saved, step);
-  const Tensor& context = saved.at(Slot::kContext);
-  const Tensor gate = output_gate(parts(saved.at(Slot::kProjected), saved.at(Slot::kLowRank)));
-  Tensor gated = at::empty_like(context);
-  ops::gated_norm_forward(context, gate, output_norm(), gated);
-  ops::linear_forward(flat(gated), out_.weight, residual_TH, ops::Write::kAccumulate);
+  const Tensor gate_TAV = output_gate(parts(saved.at(Slot::kProjected), saved.at(Slot::kLowRank)));
+  core_.project(core_.gated(saved.at(Slot::kContext), gate_TAV), residual_TH);
 }
 
 void KimiDeltaAttention::restore(const Tensor& x_TH, Saved& saved, const StepContext& step) {
@@ -125,20 +79,11 @@ void KimiDeltaAttention::restore(const Tensor& x_TH, Saved& saved, const StepCon
 
 Tensor KimiDeltaAttention::rule_backward(const Tensor& dcontext_TAV, const Parts& in, const StepContext& step,
                                          Parts& gradient) {
-  const Tensor decay_TAK = decays(in);
-  const ops::DeltaRule rule_in = rule(in, decay_TAK, step);
-  Tensor dmixed_TC = at::empty(in.mixed_TC.sizes(), in.mixed_TC.options());
-  const Heads dmixed = heads(dmixed_TC);
-  ops::DeltaRuleGradient dinput{dmixed.q_TGK, dmixed.k_TGK, dmixed.v_TAV, at::empty_like(rule_in.log_decay),
-                                at::empty_like(rule_in.beta_TA)};
-  ops::delta_rule_backward(dcontext_TAV, rule_in, dinput);
-  at::sigmoid_backward_out(dinput.beta_TA, dinput.beta_TA, rule_in.beta_TA);
-  gradient.write_TA.copy_(dinput.beta_TA);
-  Tensor ddecay_TAK = at::empty_like(decay_TAK);
-  ops::DecayGateGradient decay_gradient{a_log_.sum_target(), dt_bias_.sum_target()};
-  ops::decay_gate_backward(dinput.log_decay, decay_TAK, decay_gate(), ddecay_TAK, decay_gradient);
-  ops::ShortConvGradient conv_gradient{conv_.sum_target(), {}};
-  ops::silu_conv_backward(dmixed_TC, in.mixed_TC, convolution(step), gradient.mixed_TC, conv_gradient);
+  const DeltaCore::Input input = rule_input(in);
+  const ops::DeltaRule rule = core_.rule(input, step);
+  const DeltaCore::Gradient of_rule = core_.rule_backward(dcontext_TAV, rule, gradient.write_TA);
+  Tensor ddecay_TAK = at::empty_like(input.decay_TAK);
+  core_.input_backward(of_rule, input, step, ddecay_TAK, gradient.mixed_TC);
   return flat(ddecay_TAK);
 }
 
@@ -147,16 +92,15 @@ void KimiDeltaAttention::backward(const Tensor& dy_TH, const Tensor& x_TH, Saved
   const Tensor context = saved.at(Slot::kContext);
   const Parts in = parts(saved.at(Slot::kProjected), saved.at(Slot::kLowRank));
   Tensor gate_TAV = output_gate(in);
-  Tensor gated = at::empty_like(context);
-  ops::gated_norm_forward(context, gate_TAV, output_norm(), gated);
+  const Tensor gated = core_.gated(context, gate_TAV);
   Tensor dcontext = at::empty_like(context);
   Tensor dcontext_flat = flat(dcontext);
-  ops::linear_dgrad(dy_TH, out_.weight, dcontext_flat);
+  ops::linear_dgrad(dy_TH, core_.projection().weight, dcontext_flat);
   Tensor dprojected = at::empty_like(saved.at(Slot::kProjected));
   Tensor dlow_rank = at::empty_like(saved.at(Slot::kLowRank));
   Parts gradient = parts(dprojected, dlow_rank);
   if (gate_ != nullptr) gradient.gate_TAV = at::empty_like(context);
-  ops::gated_norm_backward(dcontext, context, gate_TAV, output_norm(), dcontext, gradient.gate_TAV, norm_.sum_target());
+  core_.gated_backward(dcontext, context, gate_TAV, gradient.gate_TAV);
   gate_TAV.reset();
   const Tensor ddecay = rule_backward(dcontext, in, step, gradient);
   saved.release_all();
@@ -185,7 +129,7 @@ void KimiDeltaAttention::weight_grad(Saved& saved) {
 
 void KimiDeltaAttention::add_weight_gradients(const std::vector<Tensor>& deferred) const {
   // Pairs (output gradient, input) in the order in which backward pushed them.
-  std::vector<Parameter*> parameters = {&out_, &in_, &low_rank_, &decay_};
+  std::vector<Parameter*> parameters = {&core_.projection(), &in_, &low_rank_, &decay_};
   if (gate_ != nullptr) parameters.push_back(gate_);
   PRIMUS_CHECK(deferred.size() == 2 * parameters.size(), "{} tensors were left for delta attention's weight gradients",
                deferred.size());
