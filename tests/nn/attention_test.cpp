@@ -34,30 +34,8 @@ class AttentionLayerTest : public ::testing::TestWithParam<int> {
 
 TEST_P(AttentionLayerTest, ForwardAndGradientsMatchAutograd) {
   std::mt19937_64 generator(seed() + 1000);
-  const model::ModelSpec spec = this->spec();
   const model::BatchShape batch = random_batch(seed());
-  const PackedDocuments documents = packed(batch);
-  for (const int layer : {0, 1}) {
-    for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-      const Tensor x = random_normal({batch.num_tokens(), spec.hidden_size}, dtype, generator);
-      const Tensor dy = random_normal({batch.num_tokens(), spec.hidden_size}, dtype, generator);
-      const LayerRun run = run_layer(spec, layer, batch, documents, dtype, nn::WeightGradTiming::kWithBackward, x, dy);
-      const ReferenceParameters p = reference_parameters(*run.store);
-      const Tensor x64 = leaf64(x);
-      Tensor aux = at::zeros({}, at::kDouble);
-      const Tensor y64 = reference_layer(x64.view({batch.num_sequences, batch.seq_length, spec.hidden_size}), spec,
-                                         layer, p, &aux, documents);
-      ((y64.view(dy.sizes()) * dy.to(at::kDouble)).sum() + aux * 0.5).backward();
-      EXPECT_LE(relative_error(run.y_TH, y64.view(dy.sizes())), tolerance(dtype)) << "layer " << layer;
-      EXPECT_LE(relative_error(run.dx_TH, x64.grad()), tolerance(dtype)) << "layer " << layer;
-      std::string worst;
-      if (dtype == at::kDouble) {
-        EXPECT_LE(worst_gradient_error(*run.store, p, &worst), tolerance(dtype)) << worst;
-      } else {
-        EXPECT_LE(worst_rounding(*run.store, p, &worst), tolerance(dtype)) << worst;
-      }
-    }
-  }
+  for (const int layer : {0, 1}) expect_layer_matches_autograd(spec(), layer, batch, packed(batch), generator);
 }
 
 TEST_P(AttentionLayerTest, DeferredWeightGradientsAreTheSameBits) {

@@ -184,17 +184,7 @@ TEST_P(CompressedAttentionModel, LossesAndEveryGradientMatchAutograd) {
   std::mt19937_64 generator(seed());
   model::ModelSpec spec = deep_spec(seed());
   spec.num_hash_layers = GetParam() % 3;
-  const model::BatchShape batch{.num_sequences = 2, .seq_length = 7 + 2 * GetParam()};
-  const Data data = random_data(spec, batch, generator);
-  Rig rig(spec, model::float64_policy(), model::LossFusion::kFused, batch);
-  const engine::StepResult result = rig.step(data, batch.num_sequences);
-  const ReferenceParameters p = reference_parameters(rig.store);
-  const ReferenceLoss expected = reference_model(data.ids_BS, data.labels_BS, data.mask_BS, spec, p);
-  expected.total(spec, data.num_tokens()).backward();
-  const double loss = expected.loss_sum.item<double>() / data.num_tokens();
-  EXPECT_LE(std::abs(result.loss - loss), 1e-12 * std::abs(loss));
-  std::string worst;
-  EXPECT_LE(worst_gradient_error(rig.store, p, &worst), 1e-9) << worst;
+  expect_step_matches_autograd(spec, {.num_sequences = 2, .seq_length = 7 + 2 * GetParam()}, generator);
 }
 
 TEST_P(CompressedAttentionModel, AnIndexerThatIsNotTaughtStandsStill) {
@@ -218,15 +208,7 @@ TEST_P(CompressedAttentionModel, AnIndexerThatIsNotTaughtStandsStill) {
 
 TEST_P(CompressedAttentionModel, EvaluationIsTrainingsForwardAndKeepsNothing) {
   std::mt19937_64 generator(seed());
-  const model::ModelSpec spec = deep_spec(seed());
-  const model::BatchShape batch{.num_sequences = 2, .seq_length = 25};
-  const Data data = random_data(spec, batch, generator);
-  Rig rig(spec, {}, model::LossFusion::kFused, batch);
-  const engine::StepResult result = rig.step(data, batch.num_sequences);
-  const std::vector<nn::MicroBatchInput> input = rig.cut(data, batch.num_sequences);
-  const std::int64_t before = ops::memory_report().total_bytes;
-  EXPECT_NEAR(rig.runner.evaluate(input[0]) / data.num_tokens(), result.loss, 1e-6 * result.loss);
-  EXPECT_EQ(ops::memory_report().total_bytes, before);
+  expect_evaluation_is_trainings_forward(deep_spec(seed()), {.num_sequences = 2, .seq_length = 25}, generator);
 }
 
 TEST_P(CompressedAttentionModel, TrainsInBf16) {

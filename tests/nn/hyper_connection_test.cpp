@@ -39,28 +39,8 @@ class HyperConnectionTest : public ::testing::TestWithParam<int> {
 
 TEST_P(HyperConnectionTest, ForwardAndGradientsMatchAutograd) {
   std::mt19937_64 generator(seed() + 1000);
-  const model::ModelSpec spec = this->spec();
   const model::BatchShape batch = random_batch(seed());
-  const PackedDocuments documents = packed(batch);
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    const Tensor x = random_normal({batch.num_tokens(), spec.residual_width()}, dtype, generator);
-    const Tensor dy = random_normal({batch.num_tokens(), spec.residual_width()}, dtype, generator);
-    const LayerRun run = run_layer(spec, 0, batch, documents, dtype, nn::WeightGradTiming::kWithBackward, x, dy);
-    const ReferenceParameters p = reference_parameters(*run.store);
-    const Tensor x64 = leaf64(x);
-    Tensor aux = at::zeros({}, at::kDouble);
-    const Tensor y64 = reference_layer(x64.view({batch.num_sequences, batch.seq_length, spec.residual_width()}), spec,
-                                       0, p, &aux, documents);
-    ((y64.view(dy.sizes()) * dy.to(at::kDouble)).sum() + aux * 0.5).backward();
-    EXPECT_LE(relative_error(run.y_TH, y64.view(dy.sizes())), tolerance(dtype));
-    EXPECT_LE(relative_error(run.dx_TH, x64.grad()), tolerance(dtype));
-    std::string worst;
-    if (dtype == at::kDouble) {
-      EXPECT_LE(worst_gradient_error(*run.store, p, &worst), tolerance(dtype)) << worst;
-    } else {
-      EXPECT_LE(worst_rounding(*run.store, p, &worst), tolerance(dtype)) << worst;
-    }
-  }
+  expect_layer_matches_autograd(spec(), 0, batch, packed(batch), generator);
 }
 
 TEST_P(HyperConnectionTest, DeferredWeightGradientsAreTheSameBits) {
@@ -77,18 +57,7 @@ TEST_P(HyperConnectionTest, ModelMatchesAutogradAndHoldsWhatItDeclares) {
 
 TEST_P(HyperConnectionTest, MicroBatchesOfOneGlobalBatchAgree) {
   std::mt19937_64 generator(seed() + 4000);
-  model::ModelSpec spec = this->spec();
-  spec.moe->router.losses = {};  // of a micro-batch each
-  constexpr std::int64_t kSequences = 4;
-  const std::int64_t length = random_batch(seed()).seq_length;
-  const Data data = random_data(spec, {kSequences, length}, generator);
-  Rig whole(spec, model::float64_policy(), model::LossFusion::kFused, {kSequences, length});
-  const double loss = whole.step(data, kSequences).loss;
-  for (const std::int64_t sequences : {1, 2}) {
-    Rig cut(spec, model::float64_policy(), model::LossFusion::kFused, {sequences, length});
-    EXPECT_LE(std::abs(cut.step(data, sequences).loss - loss), 1e-12 * std::abs(loss));
-    EXPECT_LE(worst_difference(cut.store, whole.store), 1e-10) << sequences;
-  }
+  expect_micro_batches_agree(spec(), random_batch(seed()).seq_length, generator);
 }
 
 TEST_P(HyperConnectionTest, EvaluationHasTheLossOfTrainingAndKeepsNothing) {

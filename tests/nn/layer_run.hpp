@@ -103,4 +103,30 @@ inline double worst_rounding(const nn::ParameterStore& store, const ReferencePar
   return largest;
 }
 
+/// A layer's output, input gradient and weight gradients against fp64 autograd, in fp64 and in fp32.
+inline void expect_layer_matches_autograd(const model::ModelSpec& spec, int layer, model::BatchShape batch,
+                                          const PackedDocuments& documents, std::mt19937_64& generator) {
+  SCOPED_TRACE(fmt::format("layer {}", layer));
+  const std::int64_t width = spec.residual_width();
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const Tensor x = random_normal({batch.num_tokens(), width}, dtype, generator);
+    const Tensor dy = random_normal({batch.num_tokens(), width}, dtype, generator);
+    const LayerRun run = run_layer(spec, layer, batch, documents, dtype, nn::WeightGradTiming::kWithBackward, x, dy);
+    const ReferenceParameters p = reference_parameters(*run.store);
+    const Tensor x64 = leaf64(x);
+    Tensor aux = at::zeros({}, at::kDouble);
+    const Tensor y64 =
+        reference_layer(x64.view({batch.num_sequences, batch.seq_length, width}), spec, layer, p, &aux, documents);
+    ((y64.view(dy.sizes()) * dy.to(at::kDouble)).sum() + aux * 0.5).backward();
+    EXPECT_LE(relative_error(run.y_TH, y64.view(dy.sizes())), tolerance(dtype));
+    EXPECT_LE(relative_error(run.dx_TH, x64.grad()), tolerance(dtype));
+    std::string worst;
+    if (dtype == at::kDouble) {
+      EXPECT_LE(worst_gradient_error(*run.store, p, &worst), tolerance(dtype)) << worst;
+    } else {
+      EXPECT_LE(worst_rounding(*run.store, p, &worst), tolerance(dtype)) << worst;
+    }
+  }
+}
+
 }  // namespace primus::test

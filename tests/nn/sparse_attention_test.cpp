@@ -3,8 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "nn/reference.hpp"
-#include "nn/rig.hpp"
+#include "nn/model_run.hpp"
 #include "nn/rope_tables.hpp"
 #include "ops/allocator.hpp"
 
@@ -40,18 +39,7 @@ class SparseAttentionTest : public ::testing::TestWithParam<int> {
 
 TEST_P(SparseAttentionTest, LossesAndEveryGradientMatchAutograd) {
   std::mt19937_64 generator(seed());
-  const model::ModelSpec spec = sparse_spec(seed());
-  const model::BatchShape batch = random_batch(seed());
-  const Data data = random_data(spec, batch, generator);
-  Rig rig(spec, model::float64_policy(), model::LossFusion::kFused, batch);
-  const engine::StepResult result = rig.step(data, batch.num_sequences);
-  const ReferenceParameters p = reference_parameters(rig.store);
-  const ReferenceLoss expected = reference_model(data.ids_BS, data.labels_BS, data.mask_BS, spec, p);
-  expected.total(spec, data.num_tokens()).backward();
-  const double loss = expected.loss_sum.item<double>() / data.num_tokens();
-  EXPECT_LE(std::abs(result.loss - loss), 1e-12 * std::abs(loss));
-  std::string worst;
-  EXPECT_LE(worst_gradient_error(rig.store, p, &worst), 1e-9) << worst;
+  expect_step_matches_autograd(sparse_spec(seed()), random_batch(seed()), generator);
 }
 
 // The loss that the step tells is the reference's, without its coefficient: of a model whose router adds none.
@@ -116,15 +104,7 @@ TEST_P(SparseAttentionTest, WithRoomForEveryKeyItIsDenseAttention) {
 
 TEST_P(SparseAttentionTest, EvaluationIsTrainingsForwardAndKeepsNothing) {
   std::mt19937_64 generator(seed());
-  const model::ModelSpec spec = sparse_spec(seed());
-  const model::BatchShape batch = random_batch(seed());
-  const Data data = random_data(spec, batch, generator);
-  Rig rig(spec, {}, model::LossFusion::kFused, batch);
-  const engine::StepResult result = rig.step(data, batch.num_sequences);
-  const std::vector<nn::MicroBatchInput> input = rig.cut(data, batch.num_sequences);
-  const std::int64_t before = ops::memory_report().total_bytes;
-  EXPECT_NEAR(rig.runner.evaluate(input[0]) / data.num_tokens(), result.loss, 1e-6 * result.loss);
-  EXPECT_EQ(ops::memory_report().total_bytes, before);
+  expect_evaluation_is_trainings_forward(sparse_spec(seed()), random_batch(seed()), generator);
 }
 
 TEST_P(SparseAttentionTest, HoldsWhatItDeclares) {
