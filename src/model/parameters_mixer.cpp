@@ -58,6 +58,16 @@ Descriptors mla_parameters(const ModelSpec& spec, const MlaSpec& mla, const Nami
   return parameters;
 }
 
+/// A projection that is whole on every rank, each of which sees its own share of the tokens.
+ParameterDescriptor replicated_matrix(const ModelSpec& spec, const Naming& naming, const std::string& ours,
+                                      const std::string& theirs, std::vector<std::int64_t> shape) {
+  ParameterDescriptor parameter =
+      matrix(naming, ours + ".weight", std::move(shape), Component::kAttention, input_init(spec));
+  parameter.tensor_gradient = TensorGradient::kPartial;
+  parameter.hugging_face = {whole_rows(naming.hugging_face + theirs + ".weight", parameter)};
+  return parameter;
+}
+
 /// The indexer of sparse attention, whole on every rank.
 Descriptors indexer_parameters(const ModelSpec& spec, const MlaSpec& mla, const Naming& naming) {
   const IndexerSpec& indexer = *mla.indexer;
@@ -65,11 +75,7 @@ Descriptors indexer_parameters(const ModelSpec& spec, const MlaSpec& mla, const 
   const std::string theirs = "self_attn.indexer.";
   Descriptors parameters;
   const auto add = [&](const char* name, const char* hugging_face, std::int64_t rows, std::int64_t columns) {
-    ParameterDescriptor parameter =
-        matrix(naming, ours + name + ".weight", {rows, columns}, Component::kAttention, input_init(spec));
-    parameter.tensor_gradient = TensorGradient::kPartial;
-    parameter.hugging_face = {whole_rows(naming.hugging_face + theirs + hugging_face + ".weight", parameter)};
-    parameters.push_back(std::move(parameter));
+    parameters.push_back(replicated_matrix(spec, naming, ours + name, theirs + hugging_face, {rows, columns}));
   };
   add("linear_wq_b", "wq_b", indexer.query_width(), mla.indexer_input(spec.hidden_size));
   add("linear_wk", "wk", indexer.head_dim, spec.hidden_size);
@@ -323,11 +329,7 @@ Descriptors entry_indexer_parameters(const ModelSpec& spec, int layer, const Nam
   const std::string theirs = "self_attn.compressor.indexer.";
   Descriptors parameters = compressor_parameters(spec, layer, indexer.head_dim, naming, ours + "compressor.", theirs);
   const auto add = [&](const char* name, const char* hugging_face, std::int64_t rows, std::int64_t columns) {
-    ParameterDescriptor parameter =
-        matrix(naming, ours + name + ".weight", {rows, columns}, Component::kAttention, input_init(spec));
-    parameter.tensor_gradient = TensorGradient::kPartial;
-    parameter.hugging_face = {whole_rows(naming.hugging_face + theirs + hugging_face + ".weight", parameter)};
-    parameters.push_back(std::move(parameter));
+    parameters.push_back(replicated_matrix(spec, naming, ours + name, theirs + hugging_face, {rows, columns}));
   };
   add("linear_wq_b", "q_b_proj", indexer.query_width(), attention.q_lora_rank);
   add("linear_weights_proj", "scorer.weights_proj", indexer.num_heads, spec.hidden_size);

@@ -70,8 +70,8 @@ class PassEntryIndexer {
 
   void select(const PassContext& pass, std::int64_t rows) const {
     const Made made = heads(pass, rows);
-    pass.ledger.scratch(
-        pass.scratch.indexer_choice(sizes(pass, rows), compressor_.capacity(pass), pass.policy.statistics));
+    pass.ledger.scratch(pass.scratch.indexer_choice(indexer_sizes(spec_, pass, rows), compressor_.capacity(pass),
+                                                    pass.policy.statistics));
   }
 
   /// Returns what is left for the weight gradients beside the indexer's inputs.
@@ -82,8 +82,8 @@ class PassEntryIndexer {
     const PassTensor dentry = ledger.like(made.entries.entry);
     const PassTensor dweight = ledger.like(made.weight);
     const PassTensor loss_T = ledger.tensor(rows, pass.policy.statistics);
-    ledger.scratch(
-        pass.scratch.indexer_loss(sizes(pass, rows), compressor_.capacity(pass), query_size_, pass.policy.statistics));
+    ledger.scratch(pass.scratch.indexer_loss(indexer_sizes(spec_, pass, rows), compressor_.capacity(pass), query_size_,
+                                             pass.policy.statistics));
     {
       const PassTensor sum = ledger.tensor(1, DType::kFloat64);
       ledger.convert_briefly(rows, pass.policy.statistics, DType::kFloat64);
@@ -122,15 +122,6 @@ class PassEntryIndexer {
     made.weight = activation(spec_.num_heads);
     pass.product_forward(rows, hidden, spec_.num_heads);
     return made;
-  }
-
-  AttentionSizes sizes(const PassContext& pass, std::int64_t rows) const {
-    return {.batch = pass.batch.num_sequences,
-            .sequence = rows / pass.batch.num_sequences,
-            .heads = spec_.num_heads,
-            .groups = 1,
-            .query_size = spec_.head_dim,
-            .value_size = spec_.head_dim};
   }
 
   const IndexerSpec& spec_;

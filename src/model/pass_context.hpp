@@ -84,6 +84,9 @@ class PassStreams {
 /// one stream: it is the gradient itself.
 PassTensor sum_of_streams(const PassContext& pass, PassTensor dx_TC);
 
+/// An indexer's heads over `rows` rows of the micro-batch, as what ops take for themselves depends on them.
+AttentionSizes indexer_sizes(const IndexerSpec& indexer, const PassContext& pass, std::int64_t rows);
+
 /// The indexer of a layer of sparse attention; `rows` tokens are this rank's.
 class PassIndexer {
  public:
@@ -100,7 +103,6 @@ class PassIndexer {
     PassTensor query, key, statistics, normed, weight;
   };
   Made heads(const PassContext& pass, std::int64_t rows) const;
-  AttentionSizes sizes(const PassContext& pass, std::int64_t rows) const;
 
   const IndexerSpec& spec_;
   std::int64_t input_width_;

@@ -9,13 +9,13 @@ PassIndexer::PassIndexer(const ModelSpec& spec)
       query_dim_(std::get<MlaSpec>(spec.attention).query_dim()),
       norm_(indexer_norm(spec), spec_.head_dim) {}
 
-AttentionSizes PassIndexer::sizes(const PassContext& pass, std::int64_t rows) const {
+AttentionSizes indexer_sizes(const IndexerSpec& indexer, const PassContext& pass, std::int64_t rows) {
   return {.batch = pass.batch.num_sequences,
           .sequence = rows / pass.batch.num_sequences,
-          .heads = spec_.num_heads,
+          .heads = indexer.num_heads,
           .groups = 1,
-          .query_size = spec_.head_dim,
-          .value_size = spec_.head_dim};
+          .query_size = indexer.head_dim,
+          .value_size = indexer.head_dim};
 }
 
 PassIndexer::Made PassIndexer::heads(const PassContext& pass, std::int64_t rows) const {
@@ -35,8 +35,8 @@ PassIndexer::Made PassIndexer::heads(const PassContext& pass, std::int64_t rows)
 
 void PassIndexer::select(const PassContext& pass, std::int64_t rows) const {
   const Made made = heads(pass, rows);
-  pass.ledger.scratch(
-      pass.scratch.indexer_choice(sizes(pass, rows), rows / pass.batch.num_sequences, pass.policy.statistics));
+  pass.ledger.scratch(pass.scratch.indexer_choice(indexer_sizes(spec_, pass, rows), rows / pass.batch.num_sequences,
+                                                  pass.policy.statistics));
 }
 
 std::vector<PassTensor> PassIndexer::teach(const PassContext& pass, std::int64_t rows) const {
@@ -46,8 +46,8 @@ std::vector<PassTensor> PassIndexer::teach(const PassContext& pass, std::int64_t
   const PassTensor dnormed = ledger.like(made.normed);
   const PassTensor dweight = ledger.like(made.weight);
   const PassTensor loss_T = ledger.tensor(rows, pass.policy.statistics);
-  pass.ledger.scratch(pass.scratch.indexer_loss(sizes(pass, rows), rows / pass.batch.num_sequences, query_dim_,
-                                                pass.policy.statistics));
+  pass.ledger.scratch(pass.scratch.indexer_loss(indexer_sizes(spec_, pass, rows), rows / pass.batch.num_sequences,
+                                                query_dim_, pass.policy.statistics));
   {
     const PassTensor sum = ledger.tensor(1, DType::kFloat64);
     ledger.convert_briefly(rows, pass.policy.statistics, DType::kFloat64);
