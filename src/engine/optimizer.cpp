@@ -47,7 +47,6 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
     if (const double factor = spec.rate_factor(parameter->descriptor); factor != 1.0) scaled_rate_factor_ = factor;
     const at::Tensor& weight = parameter->weight;
     const model::StatePlace place = weight.is_cuda() ? spec.place(parameter->descriptor) : model::StatePlace::kDevice;
-    has_host_state_ = has_host_state_ || place == model::StatePlace::kHost;
     if (policy.master_form == model::MasterForm::kBesideWeight) {
       state.stored.low_bits = ops::state_zeros(weight, weight.sizes(), at::kShort, place);
     } else if (policy.has_master_copy()) {
@@ -70,7 +69,7 @@ Optimizer::Optimizer(nn::ParameterStore& parameters, const model::NumericPolicy&
 }
 
 void Optimizer::await_host_state() const {
-  if (has_host_state_) ops::synchronize(at::kCUDA);
+  if (spec_.host_fraction > 0.0) ops::synchronize(gate_.rates_2.device());
 }
 
 void Optimizer::take_masters() {

@@ -92,7 +92,6 @@ class Optimizer {
   ops::UpdateGate scaled_gate_;      // alike, of parameters whose rate is scaled by the model's width
   double scaled_rate_factor_ = 1.0;  // one a run: by matrices, or by everything else
   bool has_end_rate_ = false;
-  bool has_host_state_ = false;
   std::vector<State> states_;
 };
 

@@ -45,6 +45,12 @@ model::SavedDeclaration declaration_of(const model::ModelSpec& spec, const StepS
   return declaration;
 }
 
+/// The tables as a micro-batch's tokens have positions.
+nn::RopeTables rope_of(const nn::RopeTables& rope, const nn::MicroBatchInput& input) {
+  const bool is_moved = input.positions_T.defined() && rope.cos_SP.defined();
+  return is_moved ? nn::at_positions(rope, input.positions_T) : rope;
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& settings, nn::Model& model,
@@ -62,16 +68,6 @@ StepRunner::StepRunner(const model::ModelSpec& spec, const StepSettings& setting
       scaler_(settings.loss_scale),
       rerun_(settings.rerun),
       halt_1_(at::zeros({1}, at::TensorOptions(at::kDouble).device(parameters.device()))) {}
-
-namespace {
-
-/// The tables as a micro-batch's tokens have positions.
-nn::RopeTables rope_of(const nn::RopeTables& rope, const nn::MicroBatchInput& input) {
-  const bool is_moved = input.positions_T.defined() && rope.cos_SP.defined();
-  return is_moved ? nn::at_positions(rope, input.positions_T) : rope;
-}
-
-}  // namespace
 
 nn::StepContext StepRunner::context(const nn::MicroBatchInput& input, nn::Mode mode) const {
   return {.mode = mode,

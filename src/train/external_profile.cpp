@@ -2,7 +2,6 @@
 
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "base/files.hpp"
 #include "ops/device.hpp"
 #include "ops/device_profile.hpp"
+#include "train/profiler.hpp"
 
 namespace primus::train {
 namespace {
@@ -51,18 +51,11 @@ void end_both() {
   ops::pop_range();
 }
 
-bool is_listed(const config::Value& ranks, std::int64_t rank) {
-  const auto* list = std::get_if<config::Value::List>(&ranks.data);
-  return list != nullptr && std::find(list->begin(), list->end(), config::Value{rank}) != list->end();
-}
-
 }  // namespace
 
 ExternalProfileOptions external_profile_options(const config::Experiment& experiment, std::int64_t rank) {
   ExternalProfileOptions options;
-  const bool has_window = experiment.get_bool("profile") && !experiment.get_bool("use_pytorch_profiler") &&
-                          is_listed(experiment.setting("profile_ranks").value, rank);
-  if (has_window) {
+  if (is_profiled(experiment, rank) && !experiment.get_bool("use_pytorch_profiler")) {
     options.window =
         Window{.first_step = experiment.get_int("profile_step_start"),
                .end_step = experiment.get_int("profile_step_end"),

@@ -64,16 +64,16 @@ void compress(const std::string& from, const std::string& to) {
 
 constexpr const char* kUnfinished = "unfinished";
 
-bool records(const config::Value& ranks, std::int64_t rank) {
-  const auto* list = std::get_if<config::Value::List>(&ranks.data);
+}  // namespace
+
+bool is_profiled(const config::Experiment& experiment, std::int64_t rank) {
+  if (!experiment.get_bool("profile")) return false;
+  const auto* list = std::get_if<config::Value::List>(&experiment.setting("profile_ranks").value.data);
   return list != nullptr && std::find(list->begin(), list->end(), config::Value{rank}) != list->end();
 }
 
-}  // namespace
-
 std::optional<ProfileOptions> profile_options(const config::Experiment& experiment, std::int64_t rank) {
-  if (!experiment.get_bool("profile") || !experiment.get_bool("use_pytorch_profiler")) return std::nullopt;
-  if (!records(experiment.setting("profile_ranks").value, rank)) return std::nullopt;
+  if (!is_profiled(experiment, rank) || !experiment.get_bool("use_pytorch_profiler")) return std::nullopt;
   ProfileOptions options;
   options.first_step = experiment.get_int("profile_step_start");
   options.end_step = experiment.get_int("profile_step_end");

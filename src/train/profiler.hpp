@@ -22,6 +22,9 @@ struct ProfileOptions {
   std::string folder;                                                        // made when missing
 };
 
+/// Are steps of this rank profiled: does the experiment profile, on this rank among others?
+bool is_profiled(const config::Experiment& experiment, std::int64_t rank);
+
 /// What the experiment asks for; nothing without `profile` and `use_pytorch_profiler`, or if `rank` does not record.
 std::optional<ProfileOptions> profile_options(const config::Experiment& experiment, std::int64_t rank);
 

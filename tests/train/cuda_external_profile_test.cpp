@@ -19,12 +19,6 @@ namespace fs = std::filesystem;
 
 class MarkedOnGpu : public TinyRun {
  protected:
-  static std::vector<std::string> marked(std::vector<std::string> more = {}) {
-    std::vector<std::string> words = {"--train_iters=6", "--profile=true", "--profile_step_start=2",
-                                      "--profile_step_end=4"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   void SetUp() override {
     // NVTX looks for its listener at the first range of the process. It lies beside the program.
     const std::string listener = (fs::read_symlink("/proc/self/exe").parent_path() / PRIMUS_NVTX_LISTENER).string();
@@ -67,7 +61,7 @@ class MarkedOnGpu : public TinyRun {
 };
 
 TEST_F(MarkedOnGpu, AWindowNamesItsStepsZonesAndOperations) {
-  const std::string text = heard(marked());
+  const std::string text = heard(profiled_steps());
   EXPECT_EQ(count_beginning(text, "+step "), 2) << text;
   for (const char* line : {"+step 2", "+step 3"}) EXPECT_EQ(count(text, line), 1) << line;
   for (const char* zone :
@@ -76,7 +70,7 @@ TEST_F(MarkedOnGpu, AWindowNamesItsStepsZonesAndOperations) {
   EXPECT_GT(count_beginning(text, "+aten::"), 0);
   EXPECT_EQ(count_beginning(text, "+"), count(text, "-")) << "each range ends";
   EXPECT_EQ(text.find("sizes"), std::string::npos);
-  EXPECT_NE(heard(marked({"--record_shapes=true"})).find("sizes"), std::string::npos);
+  EXPECT_NE(heard(profiled_steps({"--record_shapes=true"})).find("sizes"), std::string::npos);
 }
 
 TEST_F(MarkedOnGpu, RangesOfAllStepsAreTheZonesAlone) {

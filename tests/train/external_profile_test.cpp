@@ -14,12 +14,6 @@ using Options = ExternalProfileOptions;
 
 class ExternalProfileRun : public TinyRun {
  protected:
-  static std::vector<std::string> marked(std::vector<std::string> more = {}) {
-    std::vector<std::string> words = {"--train_iters=6", "--profile=true", "--profile_step_start=2",
-                                      "--profile_step_end=4"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   Options options(std::vector<std::string> words, std::int64_t rank = 0) const {
     return external_profile_options(experiment(std::move(words)), rank);
   }
@@ -31,22 +25,22 @@ TEST_F(ExternalProfileRun, KeysSayWhatIsAskedFor) {
   EXPECT_EQ(none.ranges, Options::Ranges::kInWindow);
   EXPECT_FALSE(none.memory_snapshot);
 
-  const Options window = options(marked());
+  const Options window = options(profiled_steps());
   ASSERT_TRUE(window.window);
   EXPECT_EQ(window.window->first_step, 2);
   EXPECT_EQ(window.window->end_step, 4);
   EXPECT_EQ(window.window->shapes, Options::Window::Shapes::kNotNamed);
-  EXPECT_EQ(options(marked({"--record_shapes=true"})).window->shapes, Options::Window::Shapes::kNamed);
+  EXPECT_EQ(options(profiled_steps({"--record_shapes=true"})).window->shapes, Options::Window::Shapes::kNamed);
 
-  EXPECT_FALSE(options(marked({"--use_pytorch_profiler=true"})).window) << "libtorch's profiler records";
-  EXPECT_FALSE(options(marked(), 1).window) << "profile_ranks has rank 0 only";
+  EXPECT_FALSE(options(profiled_steps({"--use_pytorch_profiler=true"})).window) << "libtorch's profiler records";
+  EXPECT_FALSE(options(profiled_steps(), 1).window) << "profile_ranks has rank 0 only";
   EXPECT_EQ(options({"--nvtx_ranges=true"}).ranges, Options::Ranges::kAlways);
   EXPECT_EQ(options({"--record_memory_history=true"}).memory_snapshot, "snapshot.pickle");
   EXPECT_EQ(options({"--record_memory_history=true", "--memory_snapshot_path=a/b"}).memory_snapshot, "a/b");
 }
 
 TEST_F(ExternalProfileRun, ACpuRefusesEachOfThem) {
-  for (const auto& [words, key] : {std::pair{marked(), "profile: true"},
+  for (const auto& [words, key] : {std::pair{profiled_steps(), "profile: true"},
                                    {std::vector<std::string>{"--nvtx_ranges=true"}, "nvtx_ranges: true"},
                                    {{"--record_memory_history=true"}, "record_memory_history: true"}}) {
     try {
@@ -60,7 +54,7 @@ TEST_F(ExternalProfileRun, ACpuRefusesEachOfThem) {
 }
 
 TEST_F(ExternalProfileRun, TracesOfLibtorchNeedNoGpu) {
-  run(experiment(marked({"--use_pytorch_profiler=true"})));
+  run(experiment(profiled_steps({"--use_pytorch_profiler=true"})));
   EXPECT_TRUE(fs::exists(run_folder() / "tensorboard/rank0_steps2-3.pt.trace.json.gz"));
 }
 

@@ -213,10 +213,8 @@ class ProfiledRun : public TinyRun {
   }
 
   static std::vector<std::string> profiled(std::vector<std::string> more = {}) {
-    std::vector<std::string> words = {"--train_iters=6", "--profile=true", "--use_pytorch_profiler=true",
-                                      "--profile_step_start=2", "--profile_step_end=4"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    more.emplace_back("--use_pytorch_profiler=true");
+    return profiled_steps(more);
   }
 };
 

@@ -1,7 +1,8 @@
 // What `projection memory` says of an experiment is what its training run holds: parameters, gradients, optimizer and
-// the peak of saved tensors, through the real configuration and the real trainer, for 37 experiments.
+// the peak of saved tensors, through the real configuration and the real trainer, for each of the experiments below.
 #include "ops/allocator.hpp"
 #include "projection/memory.hpp"
+#include "train/deepseek_v4_words.hpp"
 #include "train/tiny_run.hpp"
 
 namespace primus::train {
@@ -25,44 +26,6 @@ Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
-
-// DeepSeek-V4's attention, a layer with picked entries and one with entries of eight tokens, both routing by token.
-const Words kCompressed = {"--model_type",
-                           "deepseek_v4",
-                           "--multi_latent_attention",
-                           "False",
-                           "--qk_layernorm",
-                           "False",
-                           "--q_lora_rank",
-                           "24",
-                           "--kv_channels",
-                           "32",
-                           "--qk_pos_emb_head_dim",
-                           "16",
-                           "--hybrid_attention_enabled",
-                           "True",
-                           "--compress_ratios",
-                           "[4,8]",
-                           "--attn_sliding_window",
-                           "6",
-                           "--attn_sink",
-                           "True",
-                           "--o_groups",
-                           "2",
-                           "--o_lora_rank",
-                           "12",
-                           "--index_n_heads",
-                           "2",
-                           "--index_head_dim",
-                           "24",
-                           "--index_topk",
-                           "3",
-                           "--v4_indexer_distill_loss_coeff",
-                           "0.1",
-                           "--num_hash_layers",
-                           "2",
-                           "--moe_layer_freq",
-                           "1"};
 
 Words again(const std::string& modules) {
   return {"--recompute_granularity", "selective", "--recompute_modules", modules};
@@ -112,9 +75,9 @@ std::vector<Words> experiments() {
       kDelta + kBf16 +
           Words{"--kda_use_full_rank_gate", "true", "--mla_use_output_gate", "true", "--mla_use_nope", "true"},
       kDelta + Words{"--mla_use_output_gate", "true", "--kda_gate_lower_bound", "-5"} + whole("uniform", "2"),
-      kCompressed + kBf16,
-      kCompressed + again("[core_attn]"),
-      kCompressed + whole("uniform", "1"),
+      kDeepSeekV4Words + kBf16,
+      kDeepSeekV4Words + again("[core_attn]"),
+      kDeepSeekV4Words + whole("uniform", "1"),
       kSparse + whole("uniform", "2") +
           Words{"--dsa_indexer_topk_freq", "2", "--dsa_indexer_skip_topk_offset", "1", "--mtp_num_layers", "1"},
       {"--hc_mult", "3"},

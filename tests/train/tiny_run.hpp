@@ -65,6 +65,14 @@ class TinyRun : public ::testing::Test {
         .experiment;
   }
 
+  /// Six steps, of which a profiler takes two.
+  static std::vector<std::string> profiled_steps(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"--train_iters=6", "--profile=true", "--profile_step_start=2",
+                                      "--profile_step_end=4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
   std::filesystem::path run_folder(const std::string& exp_name = "run") const { return folder_ / "t/t" / exp_name; }
 
   /// As run_experiment does, without its summary.
