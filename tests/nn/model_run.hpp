@@ -5,6 +5,17 @@
 
 namespace primus::test {
 
+/// Behind forward there is what is declared, and behind backward nothing.
+inline void expect_passes_hold_what_is_declared(Rig& rig, const nn::MicroBatchInput& input, const nn::StepContext& step,
+                                                const model::SavedDeclaration& declaration) {
+  nn::Saved saved(declaration);
+  const ops::MemoryReport before = ops::memory_report();
+  rig.model.forward(input, saved, step);
+  expect_held_as_declared(before, ops::memory_report(), declaration);
+  rig.model.backward(input, saved, step);
+  EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes);
+}
+
 inline void expect_model_matches_autograd(const model::ModelSpec& spec, model::BatchShape batch,
                                           const PackedDocuments& documents, std::mt19937_64& generator) {
   const Data data = random_data(spec, batch, generator);
@@ -27,12 +38,7 @@ inline void expect_model_matches_autograd(const model::ModelSpec& spec, model::B
   const model::SavedDeclaration declaration =
       model::model_saved(spec, model::float64_policy(), batch, model::LossFusion::kFused);
   const nn::StepContext step = step_context(spec, batch, documents, at::kDouble, nn::WeightGradTiming::kWithBackward);
-  nn::Saved saved(declaration);
-  const ops::MemoryReport before = ops::memory_report();
-  rig.model.forward(input[0], saved, step);
-  expect_held_as_declared(before, ops::memory_report(), declaration);
-  rig.model.backward(input[0], saved, step);
-  EXPECT_EQ(ops::memory_report().total_bytes, before.total_bytes);
+  expect_passes_hold_what_is_declared(rig, input[0], step, declaration);
 }
 
 /// Cuts of one global batch of four sequences into micro-batches give one loss and one gradient.

@@ -177,6 +177,21 @@ void write_token_backward(const T* x, const T* y, const acc_t<T>* weight, const 
   });
 }
 
+/// Of a block of tokens in a worker's memory: the weights of writing, and room for rows behind them.
+template <typename Acc>
+struct WriteBlock {
+  Acc* weight;
+  Acc* rows;
+};
+template <typename Acc>
+WriteBlock<Acc> write_block(const HyperRules<Acc>& rules, const HyperCuts& cuts, const Sizes& sizes,
+                            const Tensor& mix_TM, std::int64_t first, std::int64_t count, Acc* own) {
+  Acc* trace = own + cuts.weights();
+  gather(mix_TM.const_data_ptr<Acc>() + first * sizes.logits, count, sizes.logits, sizes.logits, own);
+  write_weights(rules, own, trace, trace + cuts.trace());
+  return {own, trace + cuts.trace() + cuts.inverse()};
+}
+
 template <typename T>
 void write_forward(const Tensor& x_TC, const Tensor& y_TH, const Tensor& mix_TM, const HyperConnection& hyper,
                    const Sizes& sizes, const Tensor& out_TC) {
@@ -185,11 +200,7 @@ void write_forward(const Tensor& x_TC, const Tensor& y_TH, const Tensor& mix_TM,
   const HyperCuts cuts = cuts_of(sizes, hyper);
   const Workers<Acc> workers(sizes.blocks(), cuts.write_worker(), mix_TM);
   for_each_block(sizes, [&](std::int64_t worker, std::int64_t first, std::int64_t count) {
-    Acc* weight = workers.of(worker);
-    Acc* trace = weight + cuts.weights();
-    Acc* row = trace + cuts.trace() + cuts.inverse();
-    gather(mix_TM.const_data_ptr<Acc>() + first * sizes.logits, count, sizes.logits, sizes.logits, weight);
-    write_weights(rules, weight, trace, trace + cuts.trace());
+    const auto [weight, row] = write_block(rules, cuts, sizes, mix_TM, first, count, workers.of(worker));
     for (std::int64_t t = 0; t < count; ++t) {
       const std::int64_t streams = (first + t) * sizes.width();
       write_token(x_TC.const_data_ptr<T>() + streams, y_TH.const_data_ptr<T>() + (first + t) * sizes.hidden, weight + t,
@@ -206,11 +217,7 @@ void write_backward(const Tensor& x_TC, const Tensor& y_TH, const Tensor& mix_TM
   const HyperCuts cuts = cuts_of(sizes, hyper);
   const Workers<Acc> workers(sizes.blocks(), cuts.write_backward_worker(), mix_TM);
   for_each_block(sizes, [&](std::int64_t worker, std::int64_t first, std::int64_t count) {
-    Acc* weight = workers.of(worker);
-    Acc* trace = weight + cuts.weights();
-    Acc* rows = trace + cuts.trace() + cuts.inverse();
-    gather(mix_TM.const_data_ptr<Acc>() + first * sizes.logits, count, sizes.logits, sizes.logits, weight);
-    write_weights(rules, weight, trace, trace + cuts.trace());
+    const auto [weight, rows] = write_block(rules, cuts, sizes, mix_TM, first, count, workers.of(worker));
     for (std::int64_t t = 0; t < count; ++t) {
       const std::int64_t streams = (first + t) * sizes.width();
       const std::int64_t hidden = (first + t) * sizes.hidden;
