@@ -189,10 +189,10 @@ class FrontParser {
         launch_.show = launch::Show::kErrorsOnly;
         break;
       case FrontId::kNuma:
-        set_variable("ENABLE_NUMA_BINDING", "1", option);
+        set_variable("ENABLE_NUMA_BINDING", "1", std::string(option.name));
         break;
       case FrontId::kNoNuma:
-        set_variable("ENABLE_NUMA_BINDING", "0", option);
+        set_variable("ENABLE_NUMA_BINDING", "0", std::string(option.name));
         break;
       case FrontId::kScript:
         no_effect("there is no Python entry; PRIMUS_WORKER names another worker");
@@ -202,9 +202,10 @@ class FrontParser {
     }
   }
 
-  void set_variable(const std::string& name, const std::string& value, const FrontOption& option) {
+  /// `key`: how the user said it.
+  void set_variable(const std::string& name, const std::string& value, std::string key) {
     launch_.environment[name] = value;
-    launch_.places[name] = {.file = "command line", .key = std::string(option.name)};
+    launch_.places[name] = {.file = "command line", .key = std::move(key)};
   }
 
   void take_variables(const std::string& value) {
@@ -213,10 +214,7 @@ class FrontParser {
     launch::Variables added;
     if (launch::add_variables(value, "command line", added) == launch::Added::kNotSet)
       launch_.no_effect.push_back({"--env " + value, "the variable is not set here, so there is nothing to pass on"});
-    for (const auto& [name, text] : added) {
-      launch_.environment[name] = text;
-      launch_.places[name] = {.file = "command line", .key = "--env " + name};
-    }
+    for (const auto& [name, text] : added) set_variable(name, text, "--env " + name);
   }
 
   // Said twice in one way, the later one stands; --single beside --nproc is a contradiction.
