@@ -12,16 +12,21 @@ namespace {
 constexpr int kOutsideLayers = -1;
 static_assert(static_cast<int>(LayerSlot::kInput) == static_cast<int>(OutputSlot::kInput));
 
-/// Main gradients of some parameters in the type of sums, where they are held narrower: nn::GradientWindow's twin.
-class Windows {
+/// Main gradients that a pass allocates: for a moment in the type of sums, where they are held narrower (the twin of
+/// nn::GradientWindow), and to stay, where they are not resident.
+class MainGradients {
  public:
-  Windows(const PassInput& input, PassLedger& ledger) : input_(input), ledger_(ledger) {}
+  MainGradients(const PassInput& input, PassLedger& ledger)
+      : input_(input), ledger_(ledger), come_(input.gradients == PassGradients::kAsTheyCome) {}
 
   /// A layer's gradients come to stay.
-  void arrive(int layer) { arrive_elements(elements_of(layer)); }
+  void arrive(int layer) {
+    if (come_) arrive_elements(elements_of(layer));
+  }
 
   /// The output weight's, which the fused loss makes in forward. One that is the embedding's brings that along.
   void arrive_output() {
+    if (!come_) return;
     std::int64_t elements = 0;
     for (const ParameterDescriptor& parameter : parameters_of(kOutsideLayers)) {
       const bool is_output =
@@ -32,9 +37,12 @@ class Windows {
     of_output_ = elements;
   }
   /// The rest of what lies outside the layers.
-  void arrive_rest() { arrive_elements(elements_of(kOutsideLayers) - of_output_); }
+  void arrive_rest() {
+    if (come_) arrive_elements(elements_of(kOutsideLayers) - of_output_);
+  }
 
-  PassTensor open(int layer) {
+  /// Those of a layer in the type of sums, if that is another one; gone with what this returns.
+  PassTensor window(int layer) {
     const NumericPolicy& policy = input_.policy;
     if (size_bytes(policy.main_gradients) >= size_bytes(policy.statistics)) return {};
     return ledger_.tensor(elements_of(layer), policy.statistics);
@@ -42,7 +50,6 @@ class Windows {
 
  private:
   void arrive_elements(std::int64_t elements) {
-    if (input_.gradients == PassGradients::kResident) return;
     arrived_.push_back(ledger_.tensor(elements, input_.policy.main_gradients, PassMemory::kGradients));
   }
 
@@ -70,6 +77,7 @@ class Windows {
 
   const PassInput& input_;
   PassLedger& ledger_;
+  bool come_;
   std::map<LayerLikeness, std::int64_t> elements_;  // layers of a kind are alike
   std::vector<PassTensor> arrived_;
   std::int64_t of_output_ = 0;
@@ -89,7 +97,7 @@ class Walk {
               .scratch = input.scratch},
         ledger_(ledger),
         saved_(stage, ledger),
-        windows_(input, ledger),
+        gradients_(input, ledger),
         output_(input.fusion, OutputPass::Training::kTrained) {
     for (std::size_t i = 0; i < stage.children.size(); ++i) {
       const SavedDeclaration& child = stage.children[i];
@@ -117,8 +125,8 @@ class Walk {
       if (PassSaved* next = part(i + 1)) next->allocate(LayerSlot::kInput);
       layers_[i].pass.forward(pass_, *layers_[i].saved, PassMode::kTraining);
     }
-    const PassTensor window = windows_.open(kOutsideLayers);
-    if (input_.fusion == LossFusion::kFused) windows_.arrive_output();
+    const PassTensor window = gradients_.window(kOutsideLayers);
+    if (input_.fusion == LossFusion::kFused) gradients_.arrive_output();
     std::vector<PassTensor> losses;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       if (i > 0) outputs_[i]->allocate(OutputSlot::kInput);
@@ -138,8 +146,8 @@ class Walk {
   void backward() {
     PassTensor gradient_TC;
     {
-      const PassTensor window = windows_.open(kOutsideLayers);
-      if (input_.fusion == LossFusion::kUnfused) windows_.arrive_output();
+      const PassTensor window = gradients_.window(kOutsideLayers);
+      if (input_.fusion == LossFusion::kUnfused) gradients_.arrive_output();
       const PassTensor dnormed_TH = depths_backward();
       for (std::size_t i = outputs_.size(); i-- > 0;) gradient_TC = output_.backward(pass_, dnormed_TH, *outputs_[i]);
     }
@@ -148,14 +156,14 @@ class Walk {
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {
       const int layer = input_.content.first_layer + static_cast<int>(i);
-      const PassTensor window = windows_.open(layer);
+      const PassTensor window = gradients_.window(layer);
       restore(i);
-      windows_.arrive(layer);
+      gradients_.arrive(layer);
       gradient_TC = layers_[i].pass.backward(pass_, std::move(gradient_TC), *layers_[i].saved);
     }
-    windows_.arrive_rest();
+    gradients_.arrive_rest();
     if (input_.content.embedding == Part::kAbsent) return;
-    const PassTensor window = windows_.open(kOutsideLayers);
+    const PassTensor window = gradients_.window(kOutsideLayers);
     const PassTensor gradient_TH = sum_of_streams(pass_, std::move(gradient_TC));
     scale_embedding(pass_, input_.policy.residual_type());
     if (input_.spec.num_learned_positions > 0) positions();
@@ -237,10 +245,10 @@ class Walk {
     for (int depth = static_cast<int>(depths_.size()) - 1; depth >= 0; --depth) {
       const auto d = static_cast<std::size_t>(depth);
       const int layer = static_cast<int>(input_.spec.num_layers()) + input_.spec.parameter_depth(depth);
-      const PassTensor window = windows_.open(layer);
+      const PassTensor window = gradients_.window(layer);
       const bool is_reached_first =
           input_.spec.mtp_variant.repeated == Part::kAbsent || depth + 1 == static_cast<int>(depths_.size());
-      if (is_reached_first) windows_.arrive(layer);
+      if (is_reached_first) gradients_.arrive(layer);
       PassTensor dinput_TH;
       {
         const std::vector<PassTensor> depth_input = this->depth_input(depth);
@@ -274,7 +282,7 @@ class Walk {
   PassContext pass_;
   PassLedger& ledger_;
   PassSaved saved_;
-  Windows windows_;
+  MainGradients gradients_;
   OutputPass output_;
   std::vector<Layer> layers_;
   std::vector<PassSaved*> outputs_;
